@@ -20,7 +20,7 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     fn evolve(&mut self, recorded: &Recorded);
 
     /// Returns the reason to reject an event, which `evolve` then skips. The service counts rejections.
-    fn doubts(&self, _recorded: &Recorded) -> Option<String> {
+    fn rejects(&self, _recorded: &Recorded) -> Option<String> {
         None
     }
 

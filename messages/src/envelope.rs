@@ -311,7 +311,7 @@ fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
 fn measured_subject(event: &Event, gateway: &GatewayId) -> String {
     match event {
         Event::ServiceMeasured(event) => event.job.to_string(),
-        Event::GatewayUnrouted(event) => event.job.to_string(),
+        Event::GatewayUnrouted(event) => event.container.job.to_string(),
         _ => format!("gateway/{gateway}"),
     }
 }

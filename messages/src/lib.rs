@@ -4,8 +4,8 @@
 //! - [`ids`], [`quantity`], [`time`], [`tasks`]: ids, amounts, times, task ranges
 //! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
 //! - [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
-//! - [`decider`], `fact.rs`, `log_clock.rs`, [`witness`], `lives.rs`: folds, log time, valid reports
-//! - [`plain`], [`near`]: text for people
+//! - [`decider`], `fact.rs`, `log_clock.rs`, [`placement_authority`], `incarnations.rs`: folds, log time, valid reports
+//! - [`sanitize`], [`suggest`]: text for people
 
 pub mod classes;
 pub mod decider;

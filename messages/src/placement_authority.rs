@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, PlacementDecided};
-use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
+use crate::ids::{Incarnation, JobId, NodeId, Rank};
 
 /// The services keep five.
 const UNSTARTED_KEPT: usize = 16;
@@ -39,7 +39,6 @@ struct Claim<'a> {
     incarnation: Incarnation,
     /// Absent for the whole partition.
     rank: Option<Rank>,
-    container: Option<&'a ContainerId>,
 }
 
 enum Role<'a> {
@@ -52,32 +51,31 @@ enum Role<'a> {
 }
 
 macro_rules! claim {
-    ($event:expr, $rank:expr, $container:expr) => {
+    ($event:expr, $of:expr, $rank:expr) => {
         Role::Claims(Claim {
             node: &$event.node,
-            job: &$event.job,
-            incarnation: $event.incarnation,
+            job: &$of.job,
+            incarnation: $of.incarnation,
             rank: $rank,
-            container: $container,
         })
     };
 }
 
 macro_rules! of_container {
     ($event:expr) => {
-        claim!($event, Some($event.rank), Some(&$event.container))
+        claim!($event, $event.container, Some($event.container.rank))
     };
 }
 
 macro_rules! of_rank {
     ($event:expr) => {
-        claim!($event, Some($event.rank), None)
+        claim!($event, $event, Some($event.rank))
     };
 }
 
 macro_rules! of_partition {
     ($event:expr) => {
-        claim!($event, None, None)
+        claim!($event, $event, None)
     };
 }
 
@@ -116,7 +114,7 @@ fn role(event: &Event) -> Role<'_> {
         | Event::JobRequeued(_)
         | Event::JobCancelRequested(_)
         | Event::AllocationDecided(_)
-        | Event::AllocationKept(_)
+        | Event::AllocationUnchanged(_)
         | Event::PlacementRefused(_)
         | Event::NodeLost(_)
         | Event::NodeRecovered(_)
@@ -124,7 +122,7 @@ fn role(event: &Event) -> Role<'_> {
         | Event::PartitionStopRequested(_)
         | Event::PartitionStarted(_)
         | Event::PartitionStopped(_)
-        | Event::PartitionKept(_)
+        | Event::ResizeAbandoned(_)
         | Event::NodeJoined(_)
         | Event::TenantConfigured(_)
         | Event::TasksAssigned(_)
@@ -183,8 +181,8 @@ impl PlacementAuthority {
     }
 
     /// Folds an event if it is valid, and reports whether it is.
-    pub fn believes(&mut self, event: &Event) -> bool {
-        let believed = self.doubts(event).is_none();
+    pub fn validates(&mut self, event: &Event) -> bool {
+        let believed = self.rejects(event).is_none();
         if believed {
             self.evolve(event);
         }
@@ -193,7 +191,7 @@ impl PlacementAuthority {
 
     /// Returns the reason to reject an event.
     #[must_use]
-    pub fn doubts(&self, event: &Event) -> Option<String> {
+    pub fn rejects(&self, event: &Event) -> Option<String> {
         let Role::Claims(claim) = role(event) else {
             return None;
         };
@@ -202,17 +200,8 @@ impl PlacementAuthority {
             job,
             incarnation,
             rank,
-            container,
         } = claim;
         let name = event.subject_name();
-        let is_named = container.is_none_or(|id| {
-            id.job == *job && id.incarnation == incarnation && Some(id.rank) == rank
-        });
-        if !is_named {
-            return Some(format!(
-                "{name} by node {node} names one container as {job}/{incarnation} and another in full"
-            ));
-        }
         let places = self.jobs.get(job)?;
         let placed = places.by_incarnation.get(&incarnation);
         let believed = placed.is_some_and(|placed| match rank {
@@ -292,10 +281,9 @@ mod tests {
         event.into()
     }
 
-    fn exited(container: &str, incarnation: u32, rank: u32, node: &str) -> Event {
+    fn exited(container: &str, node: &str) -> Event {
         let event: ContainerExited = read(serde_json::json!({
-            "container": container, "job": "ads/lr", "incarnation": incarnation, "rank": rank,
-            "node": node, "exit_code": 0, "out_of_memory": false,
+            "container": container, "node": node, "exit_code": 0, "out_of_memory": false,
         }));
         event.into()
     }
@@ -308,33 +296,31 @@ mod tests {
         event.into()
     }
 
-    fn witness(events: &[Event]) -> PlacementAuthority {
-        let mut witness = PlacementAuthority::default();
-        events.iter().for_each(|event| witness.evolve(event));
-        witness
+    fn authority(events: &[Event]) -> PlacementAuthority {
+        let mut authority = PlacementAuthority::default();
+        events.iter().for_each(|event| authority.evolve(event));
+        authority
     }
 
     #[test]
     fn a_container_is_its_own_nodes_to_speak_of() {
         let events = [admitted(), placed(1, 0, "n0"), placed(1, 1, "n1")];
-        let witness = witness(&events);
-        assert_eq!(witness.doubts(&exited("ads/lr/1/0", 1, 0, "n0")), None);
-        let doubt = witness.doubts(&exited("ads/lr/1/0", 1, 0, "n1"));
+        let authority = authority(&events);
+        assert_eq!(authority.rejects(&exited("ads/lr/1/0", "n0")), None);
+        let doubt = authority.rejects(&exited("ads/lr/1/0", "n1"));
         let doubt = doubt.expect("another node's");
         assert!(
             doubt.contains("container.exited of ads/lr/1/0 by node n1"),
             "{doubt}"
         );
-        // The id names another container.
-        assert!(witness.doubts(&exited("ads/lr/1/0", 1, 1, "n1")).is_some());
-        assert!(witness.doubts(&exited("ads/lr/2/0", 2, 0, "n0")).is_some());
-        assert_eq!(witness.doubts(&saved(1, "n1")), None);
-        assert!(witness.doubts(&saved(1, "n2")).is_some());
+        assert!(authority.rejects(&exited("ads/lr/2/0", "n0")).is_some());
+        assert_eq!(authority.rejects(&saved(1, "n1")), None);
+        assert!(authority.rejects(&saved(1, "n2")).is_some());
     }
 
     #[test]
     fn before_a_placement_nobody_has_saved_anything() {
-        assert!(witness(&[admitted()]).doubts(&saved(1, "n0")).is_some());
+        assert!(authority(&[admitted()]).rejects(&saved(1, "n0")).is_some());
     }
 
     #[test]
@@ -344,14 +330,14 @@ mod tests {
             let node = format!("n{incarnation}");
             events.extend([placed(incarnation, 0, &node), started(incarnation)]);
         }
-        let now = witness(&events);
-        assert!(now.doubts(&exited("ads/lr/2/0", 2, 0, "n2")).is_some());
-        assert_eq!(now.doubts(&exited("ads/lr/3/0", 3, 0, "n3")), None);
-        assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);
+        let now = authority(&events);
+        assert!(now.rejects(&exited("ads/lr/2/0", "n2")).is_some());
+        assert_eq!(now.rejects(&exited("ads/lr/3/0", "n3")), None);
+        assert_eq!(now.rejects(&exited("ads/lr/10/0", "n10")), None);
         events.extend((11..60).map(|incarnation| placed(incarnation, 0, "n0")));
-        let now = witness(&events);
-        assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);
-        assert_eq!(now.doubts(&exited("ads/lr/59/0", 59, 0, "n0")), None);
+        let now = authority(&events);
+        assert_eq!(now.rejects(&exited("ads/lr/10/0", "n10")), None);
+        assert_eq!(now.rejects(&exited("ads/lr/59/0", "n0")), None);
         let most = UNSTARTED_KEPT + STARTED_KEPT;
         assert!(
             now.jobs
@@ -362,8 +348,8 @@ mod tests {
             "job": "ads/lr", "reason": "done", "attempts": 1,
         }));
         events.push(completed.into());
-        let over = witness(&events);
+        let over = authority(&events);
         assert_eq!(over.jobs.len(), 0);
-        assert_eq!(over.doubts(&exited("ads/lr/3/0", 3, 0, "n1")), None);
+        assert_eq!(over.rejects(&exited("ads/lr/3/0", "n1")), None);
     }
 }

@@ -112,7 +112,7 @@ impl Overview {
     pub fn evolve<'a>(
         &mut self,
         fact: &Fact<'a>,
-        witness: &PlacementAuthority,
+        authority: &PlacementAuthority,
     ) -> Option<&'a Event> {
         if self.events == 0 {
             self.first = fact.sequence;
@@ -121,7 +121,7 @@ impl Overview {
         self.head = fact.sequence;
         self.now = fact.at;
         self.events += 1;
-        let event = match accepted(fact, witness) {
+        let event = match accepted(fact, authority) {
             Ok(event) => event,
             Err(why) => {
                 self.flag(fact.sequence, why);
@@ -143,7 +143,7 @@ impl Overview {
                 self.epoch = e.epoch;
                 self.decided(&e.outcome, None, fact);
             }
-            Event::AllocationKept(e) => {
+            Event::AllocationUnchanged(e) => {
                 self.kept += 1;
                 self.decided(&e.outcome, Some(&e.reason), fact);
             }
@@ -160,7 +160,7 @@ impl Overview {
     }
 }
 
-fn accepted<'a>(fact: &Fact<'a>, witness: &PlacementAuthority) -> Result<&'a Event, String> {
+fn accepted<'a>(fact: &Fact<'a>, authority: &PlacementAuthority) -> Result<&'a Event, String> {
     match &fact.envelope().body {
         Body::Unknown { type_name } => Err(format!("{type_name} is not known to this build")),
         Body::Event(event) if !event.writers().contains(&fact.writer()) => Err(format!(
@@ -168,6 +168,6 @@ fn accepted<'a>(fact: &Fact<'a>, witness: &PlacementAuthority) -> Result<&'a Eve
             event.type_name(),
             fact.writer()
         )),
-        Body::Event(event) => witness.doubts(event).map_or(Ok(event), Err),
+        Body::Event(event) => authority.rejects(event).map_or(Ok(event), Err),
     }
 }

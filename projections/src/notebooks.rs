@@ -74,7 +74,10 @@ impl Notebook {
         let reason = event.reason.as_deref();
         let how = how(event.out_of_memory, event.signal, event.exit_code, reason);
         self.failures = self.failures.saturating_add(1);
-        self.failure = Some(format!("container {} on {}: {how}", event.rank, event.node));
+        self.failure = Some(format!(
+            "container {} on {}: {how}",
+            event.container.rank, event.node
+        ));
     }
 
     fn observed(&mut self, event: &NotebookObserved, at: Timestamp) {
@@ -197,7 +200,7 @@ impl Notebooks {
             Some(Event::ServiceScaled(it)) => self.at(&it.job, |notebook| {
                 notebook.target = it.replicas;
             }),
-            Some(Event::ContainerReady(it)) => self.at(&it.job, |notebook| {
+            Some(Event::ContainerReady(it)) => self.at(&it.container.job, |notebook| {
                 notebook.ends_at = None;
                 (notebook.failures, notebook.failure) = (0, None);
                 notebook.running = Some(Running {
@@ -207,16 +210,18 @@ impl Notebooks {
                     active_at: at,
                 });
             }),
-            Some(Event::ContainerUnready(it)) => self.at(&it.job, |notebook| {
+            Some(Event::ContainerUnready(it)) => self.at(&it.container.job, |notebook| {
                 notebook
                     .running
                     .take_if(|running| running.container == it.container);
             }),
-            Some(Event::ContainerExited(it)) => self.at(&it.job, |notebook| notebook.exited(it)),
+            Some(Event::ContainerExited(it)) => {
+                self.at(&it.container.job, |notebook| notebook.exited(it))
+            }
             Some(Event::NodeLost(it)) => self.lost(&it.node, it.incarnation),
             Some(Event::NodeFenced(it)) => self.lost(&it.node, it.incarnation),
             Some(Event::NotebookObserved(it)) => {
-                self.at(&it.job, |notebook| notebook.observed(it, at));
+                self.at(&it.container.job, |notebook| notebook.observed(it, at));
             }
             Some(Event::ServiceMeasured(it)) if it.touched > 0 => self.at(&it.job, |notebook| {
                 notebook.ends_at = None;
@@ -235,7 +240,7 @@ impl Notebooks {
 #[cfg(test)]
 mod tests {
     use dormouse_messages::events::{ContainerReady, JobAdmitted, NodeFenced, NodeLost};
-    use dormouse_messages::{Incarnation, Rank};
+
     use dormouse_state::history::{History, job, node, spec};
 
     use super::*;
@@ -284,9 +289,6 @@ mod tests {
     fn notebook() -> History {
         let mut history = placed();
         history.push(ContainerReady {
-            job: job("ads/nb"),
-            incarnation: Incarnation(1),
-            rank: Rank(0),
             container: "ads/nb/1/0".parse().expect("a container"),
             node: node("n0"),
             after_ms: 1_000,

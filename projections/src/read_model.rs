@@ -41,7 +41,7 @@ impl Fold for ReadModel {
     /// projections.
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = &self.queues.clock.peek(recorded);
-        let event = self.cluster.evolve(fact, &self.queues.witness);
+        let event = self.cluster.evolve(fact, &self.queues.authority);
         self.queues.evolve(recorded);
         let Some(event) = event else {
             return;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::envelope::Body;
 use dormouse_messages::events::{
-    AllocationDecided, AllocationKept, JobAllocation, JobRefused, JobReleased, Outcome,
+    AllocationDecided, AllocationUnchanged, JobAllocation, JobRefused, JobReleased, Outcome,
     PartitionResizeRequested, PlacementDecided, PlacementRefused, SubmissionReceived, Waiting,
 };
 use dormouse_messages::{CodecError, Envelope, Event, JobId, Recorded, TenantId};
@@ -96,7 +96,7 @@ impl StatusView {
                 let parts = self.allocated(e).into_iter();
                 parts.map(|(job, event)| part(job, event)).collect()
             }
-            Event::AllocationKept(e) => {
+            Event::AllocationUnchanged(e) => {
                 let waiting = self.waiting(&e.outcome.waiting).into_iter();
                 let parts = waiting.map(|wait| (&wait.job, Event::from(kept(e, wait))));
                 parts.map(|(job, event)| part(job, event)).collect()
@@ -222,8 +222,8 @@ impl StatusView {
     }
 }
 
-fn kept(event: &AllocationKept, wait: &Waiting) -> AllocationKept {
-    AllocationKept {
+fn kept(event: &AllocationUnchanged, wait: &Waiting) -> AllocationUnchanged {
+    AllocationUnchanged {
         reason: own_words(&event.reason, wait.job.tenant()),
         outcome: Outcome {
             waiting: vec![own_wait(wait)],
@@ -339,13 +339,13 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::PartitionStopRequested(e) => Some(&e.job),
         Event::PartitionStarted(e) => Some(&e.job),
         Event::PartitionStopped(e) => Some(&e.job),
-        Event::PartitionKept(e) => Some(&e.job),
+        Event::ResizeAbandoned(e) => Some(&e.job),
         Event::PartitionWarned(e) => Some(&e.job),
         Event::JobCompleted(e) => Some(&e.job),
         Event::JobFailed(e) => Some(&e.job),
         Event::JobCancelled(e) => Some(&e.job),
-        Event::ContainerStarted(e) => Some(&e.job),
-        Event::ContainerExited(e) => Some(&e.job),
+        Event::ContainerStarted(e) => Some(&e.container.job),
+        Event::ContainerExited(e) => Some(&e.container.job),
         Event::CheckpointSaved(e) => Some(&e.job),
         Event::CheckpointFailed(e) => Some(&e.job),
         Event::CheckpointRejected(e) => Some(&e.job),
@@ -356,21 +356,21 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::PartitionResizeRequested(e) => Some(&e.job),
         Event::PartitionLeaveRequested(e) => Some(&e.job),
         Event::PartitionResized(e) => Some(&e.job),
-        Event::ContainerReady(e) => Some(&e.job),
-        Event::ContainerUnready(e) => Some(&e.job),
-        Event::MemberAcknowledged(e) => Some(&e.job),
-        Event::GatewayUnrouted(e) => Some(&e.job),
+        Event::ContainerReady(e) => Some(&e.container.job),
+        Event::ContainerUnready(e) => Some(&e.container.job),
+        Event::MemberAcknowledged(e) => Some(&e.container.job),
+        Event::GatewayUnrouted(e) => Some(&e.container.job),
         Event::ServiceMeasured(e) => Some(&e.job),
         Event::ServiceScaled(e) => Some(&e.job),
         Event::NotebookWarned(e) => Some(&e.job),
-        Event::NotebookObserved(e) => Some(&e.job),
-        Event::ContainerExecStarted(e) => Some(&e.job),
-        Event::ContainerExecEnded(e) => Some(&e.job),
-        Event::ContainerGpuUsed(e) => Some(&e.job),
+        Event::NotebookObserved(e) => Some(&e.container.job),
+        Event::ContainerExecStarted(e) => Some(&e.container.job),
+        Event::ContainerExecEnded(e) => Some(&e.container.job),
+        Event::ContainerGpuUsed(e) => Some(&e.container.job),
         Event::SubmissionReceived(_)
         | Event::SubmissionsShed(_)
         | Event::AllocationDecided(_)
-        | Event::AllocationKept(_)
+        | Event::AllocationUnchanged(_)
         | Event::PlacementDecided(_)
         | Event::PlacementRefused(_)
         | Event::ClusterConfigured(_)

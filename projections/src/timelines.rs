@@ -438,12 +438,12 @@ impl Timelines {
                 self.decided(&e.outcome, false, at);
                 self.lost(e, at);
             }
-            Event::AllocationKept(e) => self.decided(&e.outcome, true, at),
+            Event::AllocationUnchanged(e) => self.decided(&e.outcome, true, at),
             Event::PartitionStarted(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionResized(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionStopped(e) => self.stops(&e.job, at),
             Event::ContainerGpuUsed(e) => {
-                let steps = self.jobs.or_default(&e.job);
+                let steps = self.jobs.or_default(&e.container.job);
                 steps.gpus.get_or_insert_default().add(e, at);
             }
             Event::ContainerExited(e) => {

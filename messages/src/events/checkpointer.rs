@@ -255,7 +255,7 @@ pub struct PartitionResized {
 
 /// An adjustment is abandoned after a failed checkpoint (mode `continue`): the allocation is to be revised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PartitionKept {
+pub struct ResizeAbandoned {
     /// The job.
     pub job: JobId,
     /// The abandoned allocation.

@@ -30,8 +30,6 @@ pub struct GatewayUnrouted {
     pub gateway: GatewayId,
     /// The replica.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
     /// The `partition.resize_requested` that is answered.
     pub answers: Sequence,
     /// Connections closed because they outlasted `drain_s`.

@@ -41,9 +41,6 @@ pub struct Basis {
     /// Hash of the folded state; sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_hash: Option<String>,
-    /// The solver's seed.
-    #[serde(default)]
-    pub seed: u64,
     /// The solver's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
@@ -281,7 +278,7 @@ registry! {
     JobRevised "job.revised.v1" [Admission] shard decision;
     JobCancelRequested "job.cancel_requested.v1" [Admission] shard decision;
     AllocationDecided "allocation.decided.v1" [Optimizer] shard decision;
-    AllocationKept "allocation.kept.v1" [Optimizer] shard decision;
+    AllocationUnchanged "allocation.unchanged.v1" [Optimizer] shard decision;
     PlacementDecided "placement.decided.v1" [Placer] shard decision;
     PlacementRefused "placement.refused.v1" [Placer] shard decision;
     NodeLost "node.lost.v1" [Placer] shard observation;
@@ -291,7 +288,7 @@ registry! {
     PartitionStopRequested "partition.stop_requested.v1" [Checkpointer] job decision;
     PartitionStarted "partition.started.v1" [Checkpointer] job decision;
     PartitionStopped "partition.stopped.v1" [Checkpointer] job decision;
-    PartitionKept "partition.kept.v1" [Checkpointer] job decision;
+    ResizeAbandoned "resize.abandoned.v1" [Checkpointer] job decision;
     JobCompleted "job.completed.v1" [Checkpointer] job decision;
     JobFailed "job.failed.v1" [Checkpointer] job decision;
     JobCancelled "job.cancelled.v1" [Checkpointer Admission] job decision;

@@ -92,12 +92,6 @@ const MOST_STAND_INS: u64 = 64;
 pub struct ContainerStarted {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the gang.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Process id of the first process; 0 if its end came first.
@@ -122,12 +116,6 @@ pub enum ExecBy {
 pub struct ContainerExecStarted {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the gang.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Number of the program, unique on the node.
@@ -146,12 +134,6 @@ pub struct ContainerExecStarted {
 pub struct ContainerExecEnded {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the gang.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Number of the program, from its start.
@@ -173,12 +155,6 @@ pub struct ContainerExecEnded {
 pub struct ContainerReady {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the partition.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Milliseconds since the start.
@@ -207,12 +183,6 @@ pub enum NotebookActivity {
 pub struct NotebookObserved {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the partition.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// The activity.
@@ -232,12 +202,6 @@ pub struct NotebookObserved {
 pub struct ContainerGpuUsed {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the partition.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Milliseconds since the last report or the start.
@@ -322,12 +286,6 @@ pub struct GpuBeyond {
 pub struct ContainerUnready {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the partition.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Result of the readiness check.
@@ -355,12 +313,6 @@ pub enum Acknowledged {
 pub struct MemberAcknowledged {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the partition.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Generation of the resize.
@@ -377,12 +329,6 @@ pub struct MemberAcknowledged {
 pub struct ContainerExited {
     /// The container.
     pub container: ContainerId,
-    /// The job.
-    pub job: JobId,
-    /// The partition's incarnation.
-    pub incarnation: Incarnation,
-    /// Rank in the gang.
-    pub rank: Rank,
     /// The node.
     pub node: NodeId,
     /// Exit code; absent after a signal or a failed start.

@@ -31,7 +31,7 @@ pub struct AllocationDecided {
 
 /// The allocation stays unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct AllocationKept {
+pub struct AllocationUnchanged {
     /// The reason, for a person.
     pub reason: String,
     /// Figures of the allocation.
@@ -94,7 +94,7 @@ with_figures!(AllocationDecided {
     shapes: Vec<Shape>,
     slots: Vec<Slot>
 });
-with_figures!(AllocationKept { reason: String });
+with_figures!(AllocationUnchanged { reason: String });
 
 /// One job in an allocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

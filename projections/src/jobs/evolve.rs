@@ -2,8 +2,8 @@
 
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
-    PartitionKept, PartitionLeaveRequested, PartitionResized, PartitionStartRequested,
-    PartitionStarted, PartitionStopRequested, PartitionStopped, Progress, ResizeCause, StopReason,
+    PartitionLeaveRequested, PartitionResized, PartitionStartRequested, PartitionStarted,
+    PartitionStopRequested, PartitionStopped, Progress, ResizeAbandoned, ResizeCause, StopReason,
     TasksAssigned, TasksEnded,
 };
 
@@ -198,7 +198,7 @@ impl Job {
         self.enter(next, at);
     }
 
-    pub(super) fn kept(&mut self, live: &mut Live, event: &PartitionKept, at: Timestamp) {
+    pub(super) fn kept(&mut self, live: &mut Live, event: &ResizeAbandoned, at: Timestamp) {
         if event.incarnation == self.incarnation && self.now > 0 {
             live.transit = None;
             live.gangs
@@ -344,13 +344,14 @@ impl Job {
 
     pub(super) fn exited(&self, live: &mut Live, event: &ContainerExited) {
         let normal = event.exit_code == Some(0);
-        let left = live.leaving.contains(&event.rank);
-        if normal || left || event.incarnation != self.incarnation || live.exit.is_some() {
+        let left = live.leaving.contains(&event.container.rank);
+        if normal || left || event.container.incarnation != self.incarnation || live.exit.is_some()
+        {
             return;
         }
         if matches!(self.phase, Phase::Running | Phase::Starting) {
             live.exit = Some(Exit {
-                rank: event.rank,
+                rank: event.container.rank,
                 node: event.node.clone(),
                 exit_code: event.exit_code,
                 signal: event.signal,

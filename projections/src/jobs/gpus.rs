@@ -48,17 +48,14 @@ impl GpuUsed {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_messages::ContainerId;
     use dormouse_messages::events::GpuUse;
-    use dormouse_messages::{ContainerId, Incarnation, Rank};
 
     use super::*;
 
     fn window(busy_us: u64, memory_bytes: u64) -> ContainerGpuUsed {
         let container: ContainerId = "ads/lr/1/0".parse().expect("a container");
         ContainerGpuUsed {
-            job: container.job.clone(),
-            incarnation: Incarnation(1),
-            rank: Rank(0),
             container,
             node: "n0".parse().expect("a node"),
             window_ms: 10_000,

@@ -240,7 +240,7 @@ impl JobTable {
             Event::PartitionStopped(e) => {
                 self.update(&e.job, |job, live| job.stopped(live, e, at));
             }
-            Event::PartitionKept(e) => {
+            Event::ResizeAbandoned(e) => {
                 self.update(&e.job, |job, live| job.kept(live, e, at));
             }
             Event::TasksAssigned(e) => {
@@ -274,19 +274,21 @@ impl JobTable {
         let (sequence, at) = (fact.sequence, fact.at);
         match event {
             Event::Progress(e) => self.update(&e.job, |job, _| job.progressed(e, at)),
-            Event::ContainerGpuUsed(e) => self.update(&e.job, |job, _| {
+            Event::ContainerGpuUsed(e) => self.update(&e.container.job, |job, _| {
                 job.gpu.get_or_insert_default().add(e, at);
             }),
-            Event::ContainerStarted(e) => self.update(&e.job, |job, live| {
-                live.seen += u32::from(e.incarnation == job.incarnation);
-                job.ran_on(e.incarnation, &e.node);
+            Event::ContainerStarted(e) => self.update(&e.container.job, |job, live| {
+                live.seen += u32::from(e.container.incarnation == job.incarnation);
+                job.ran_on(e.container.incarnation, &e.node);
             }),
-            Event::ContainerExited(e) => self.update(&e.job, |job, live| {
+            Event::ContainerExited(e) => self.update(&e.container.job, |job, live| {
                 job.exited(live, e);
-                live.gone(e.incarnation, e.rank);
+                live.gone(e.container.incarnation, e.container.rank);
             }),
-            Event::ContainerReady(e) => self.update(&e.job, |_, live| live.unready = None),
-            Event::ContainerUnready(e) => self.update(&e.job, |_, live| {
+            Event::ContainerReady(e) => {
+                self.update(&e.container.job, |_, live| live.unready = None)
+            }
+            Event::ContainerUnready(e) => self.update(&e.container.job, |_, live| {
                 live.unready = Some(e.reason.clone());
             }),
             Event::CheckpointSaved(e) => self.update(&e.job, |job, live| job.saved(live, e, at)),
@@ -322,7 +324,7 @@ impl JobTable {
                 });
             }
             Event::AllocationDecided(e) => self.allocate(e, at),
-            Event::AllocationKept(e) => self.wait(&e.outcome.waiting, at),
+            Event::AllocationUnchanged(e) => self.wait(&e.outcome.waiting, at),
             Event::PlacementDecided(e) => self.place(e, sequence),
             other => self.evolve_lives(other, at),
         }

@@ -1,9 +1,9 @@
 //! The job table after given histories.
 
 use dormouse_messages::events::{
-    AllocationKept, ContainerExited, ContainerUnready, JobCancelRequested, JobCancelled, JobFailed,
-    JobRefused, JobRevised, Outcome, PartitionKept, PartitionLeaveRequested, PartitionResized,
-    PartitionStopRequested, ResizeCause, StopReason, Waiting,
+    AllocationUnchanged, ContainerExited, ContainerUnready, JobCancelRequested, JobCancelled,
+    JobFailed, JobRefused, JobRevised, Outcome, PartitionLeaveRequested, PartitionResized,
+    PartitionStopRequested, ResizeAbandoned, ResizeCause, StopReason, Waiting,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::Containers;
@@ -52,9 +52,6 @@ fn a_partition_that_is_resized_in_place_has_what_it_has() {
             incarnation: Incarnation(1),
             rank: Rank(3),
         },
-        job: job("ads/lr"),
-        incarnation: Incarnation(1),
-        rank: Rank(3),
         node: "n0".parse().expect("a name"),
         exit_code: None,
         signal: Some(15),
@@ -140,9 +137,6 @@ fn a_service_whose_replicas_do_not_get_ready_says_why() {
         .container_started("ads/s", 1, 0, "n0");
     history.push(ContainerUnready {
         container: "ads/s/1/0".parse().expect("a container"),
-        job: job("ads/s"),
-        incarnation: Incarnation(1),
-        rank: Rank(0),
         node: node("n0"),
         reason: "not ready within 3 s: connection refused".to_owned(),
     });
@@ -329,7 +323,7 @@ fn a_kept_partition_runs_on_and_loses_nothing() {
     history
         .place(2, "ads/lr", 2, &[("n0", 5)])
         .request_checkpoint(2, "ads/lr", 1);
-    history.push(PartitionKept {
+    history.push(ResizeAbandoned {
         job: job("ads/lr"),
         epoch: Epoch(2),
         incarnation: Incarnation(1),
@@ -432,7 +426,7 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
     let limited = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; ads/c keeps 2, t/big is to have 4 and 1 more job 2, ads/c ends by its time limit in 10 min";
     then(&history, "ads/next", Phase::Queued, limited);
     history.release("ads/next");
-    history.push(AllocationKept {
+    history.push(AllocationUnchanged {
         outcome: Outcome {
             waiting: vec![Waiting {
                 job: job("ads/next"),

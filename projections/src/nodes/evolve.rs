@@ -330,8 +330,12 @@ impl NodeTable {
         };
         let at = fact.at;
         match event {
-            Event::ContainerStarted(e) => self.started(&e.job, e.incarnation, e.rank),
-            Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
+            Event::ContainerStarted(e) => {
+                self.started(&e.container.job, e.container.incarnation, e.container.rank)
+            }
+            Event::ContainerExited(e) => {
+                self.exited(&e.container.job, e.container.incarnation, e.container.rank)
+            }
             Event::NodeJoined(e) => self.joined(e, at),
             Event::NodeDrained(e) => self.drain(e, at, fact.by()),
             Event::NodeRestored(e) => {
@@ -380,7 +384,7 @@ impl NodeTable {
             Event::PartitionStartRequested(e) => self.start_requested(&e.job, e.incarnation),
             Event::PartitionResizeRequested(e) => self.resize_requested(e),
             Event::PartitionStopped(e) => self.stopped(&e.job, e.incarnation),
-            Event::PartitionKept(e) => self.kept(&e.job, e.incarnation),
+            Event::ResizeAbandoned(e) => self.kept(&e.job, e.incarnation),
             Event::JobCompleted(e) => self.ended(&e.job),
             Event::JobFailed(e) => self.ended(&e.job),
             Event::JobCancelled(e) => self.ended(&e.job),

@@ -182,12 +182,12 @@ impl Services {
                 service.scaled(it.replicas, it.saturated);
             }),
             Event::ContainerReady(it) => {
-                self.replicas(&it.job, at, |service| service.replicas.ready(it));
+                self.replicas(&it.container.job, at, |service| service.replicas.ready(it));
             }
-            Event::ContainerUnready(it) => self.replicas(&it.job, at, |service| {
+            Event::ContainerUnready(it) => self.replicas(&it.container.job, at, |service| {
                 service.replicas.unready(&it.container);
             }),
-            Event::ContainerExited(it) => self.replicas(&it.job, at, |service| {
+            Event::ContainerExited(it) => self.replicas(&it.container.job, at, |service| {
                 service.replicas.exited(&it.container);
             }),
             Event::PartitionResizeRequested(it) => {

@@ -286,9 +286,6 @@ fn container(rank: u32) -> ContainerId {
 fn ready(rank: u32, on: &str) -> ContainerReady {
     ContainerReady {
         container: container(rank),
-        job: job("ads/line"),
-        incarnation: Incarnation(1),
-        rank: Rank(rank),
         node: node(on),
         after_ms: 10,
         token_blake3: None,
@@ -342,9 +339,6 @@ fn replicas_are_ready_until_they_are_to_go() {
     assert_eq!(health(&history).trouble.as_deref(), Some(most));
     history.push(ContainerUnready {
         container: container(1),
-        job: job("ads/line"),
-        incarnation: Incarnation(1),
-        rank: Rank(1),
         node: node("n1"),
         reason: "500".to_owned(),
     });

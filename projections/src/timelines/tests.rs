@@ -1,7 +1,7 @@
 //! Drawings of the use of shared GPUs.
 
+use dormouse_messages::Fold as _;
 use dormouse_messages::events::{ContainerGpuUsed, GpuUse, StopReason};
-use dormouse_messages::{Fold as _, Incarnation, Rank};
 
 use super::*;
 use crate::ReadModel;
@@ -23,9 +23,6 @@ fn used(id: &str, rank: u32, milli: u64) -> ContainerGpuUsed {
     };
     ContainerGpuUsed {
         container: format!("{id}/1/{rank}").parse().expect("a container"),
-        job: job(id),
-        incarnation: Incarnation(1),
-        rank: Rank(rank),
         node: node("n0"),
         window_ms: 10_000,
         devices: vec![device],

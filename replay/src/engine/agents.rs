@@ -135,7 +135,7 @@ impl ModelAgents {
         self.route(recorded, faults.plant());
         self.pump(now, faults);
         match recorded.event() {
-            Some(Event::PartitionKept(event)) => {
+            Some(Event::ResizeAbandoned(event)) => {
                 self.work((event.job.clone(), event.incarnation), 0.0, now, faults);
             }
             Some(Event::PartitionResized(event)) => self.resized(event, now, faults),

@@ -123,8 +123,8 @@ impl Served {
     pub fn fold(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::ContainerReady(event)) => {
-                if let Some(service) = self.services.get_mut(&event.job) {
-                    let replica = (event.incarnation, event.rank);
+                if let Some(service) = self.services.get_mut(&event.container.job) {
+                    let replica = (event.container.incarnation, event.container.rank);
                     service.ready.insert(replica, event.node.clone());
                 }
             }
@@ -134,10 +134,16 @@ impl Served {
                 }
             }
             Some(Event::ContainerUnready(event)) => {
-                self.leaves(&event.job, (event.incarnation, event.rank));
+                self.leaves(
+                    &event.container.job,
+                    (event.container.incarnation, event.container.rank),
+                );
             }
             Some(Event::ContainerExited(event)) => {
-                self.leaves(&event.job, (event.incarnation, event.rank));
+                self.leaves(
+                    &event.container.job,
+                    (event.container.incarnation, event.container.rank),
+                );
             }
             Some(event @ Event::NodeJoined(_)) => self.lives.evolve(event),
             Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),

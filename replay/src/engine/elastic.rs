@@ -97,9 +97,6 @@ impl ModelAgents {
         };
         let ready = ContainerReady {
             container: container_id(life, rank),
-            job: life.0.clone(),
-            incarnation: life.1,
-            rank,
             node: node.clone(),
             after_ms: 0,
             token_blake3: None,

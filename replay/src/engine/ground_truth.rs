@@ -76,7 +76,7 @@ impl World {
                 let start = (event.incarnation, now);
                 self.starts.insert(event.job.clone(), start);
             }
-            Some(Event::ContainerExited(event)) => drop(self.starts.remove(&event.job)),
+            Some(Event::ContainerExited(event)) => drop(self.starts.remove(&event.container.job)),
             Some(Event::NodeLost(_) | Event::NodeFenced(_)) => self.starts.clear(),
             Some(Event::PartitionStopRequested(event)) => {
                 let start = self.starts.remove(&event.job);

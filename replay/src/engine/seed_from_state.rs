@@ -189,9 +189,6 @@ impl Told<'_> {
             ContainerPhase::Started => {
                 let started = ContainerStarted {
                     container: name,
-                    job: id.clone(),
-                    incarnation,
-                    rank,
                     node: container.place.node.clone(),
                     pid: 0,
                 };
@@ -202,9 +199,6 @@ impl Told<'_> {
             } => {
                 let exited = ContainerExited {
                     container: name,
-                    job: id.clone(),
-                    incarnation,
-                    rank,
                     node: container.place.node.clone(),
                     exit_code: Some(i32::from(!success)),
                     signal: None,

@@ -38,8 +38,8 @@ impl ModelAgents {
                 self.has_started(event, now);
             }
             Some(Event::ContainerReady(event)) => {
-                let life = (event.job.clone(), event.incarnation);
-                self.drop_due(&life, |due| due == Due::Ready(event.rank));
+                let life = (event.container.job.clone(), event.container.incarnation);
+                self.drop_due(&life, |due| due == Due::Ready(event.container.rank));
             }
             Some(Event::CheckpointSaved(event)) => {
                 let life = (event.job.clone(), event.incarnation);
@@ -98,7 +98,10 @@ impl ModelAgents {
     }
 
     fn has_started(&mut self, event: &ContainerStarted, now: Timestamp) {
-        let (life, rank): (LifeId, _) = ((event.job.clone(), event.incarnation), event.rank);
+        let (life, rank): (LifeId, _) = (
+            (event.container.job.clone(), event.container.incarnation),
+            event.container.rank,
+        );
         let Some(gang) = self.gangs.get_mut(&life) else {
             return;
         };
@@ -134,9 +137,9 @@ impl ModelAgents {
     }
 
     fn has_exited(&mut self, event: &ContainerExited, now: Timestamp) -> Option<Died> {
-        let life = (event.job.clone(), event.incarnation);
+        let life = (event.container.job.clone(), event.container.incarnation);
         let gang = self.gangs.get_mut(&life)?;
-        gang.containers.remove(&event.rank)?;
+        gang.containers.remove(&event.container.rank)?;
         let exit = Exit {
             code: event.exit_code,
             signal: event.signal,
@@ -147,7 +150,7 @@ impl ModelAgents {
         self.notes.push_back((event.node.clone(), ended));
         let (empty, in_place) = (gang.containers.is_empty(), gang.in_place);
         let works = gang.containers.keys().any(|rank| gang.is_worker(*rank));
-        let stopping = gang.stopping.remove(&event.rank);
+        let stopping = gang.stopping.remove(&event.container.rank);
         let asked = stopping || event.evicted;
         let job = self.jobs.get_mut(&life.0)?;
         let success = event.exit_code == Some(0) && !event.evicted;
@@ -175,7 +178,7 @@ impl ModelAgents {
             };
             died = (!asked).then_some(died_of);
             job.failed += usize::from(died.is_some());
-            if in_place && event.rank != Rank(0) {
+            if in_place && event.container.rank != Rank(0) {
                 job.pause(now)
             } else {
                 job.die()
@@ -190,7 +193,7 @@ impl ModelAgents {
                 self.gangs.remove(&life);
             }
         } else {
-            self.drop_due(&life, |due| due == Due::Left(event.rank));
+            self.drop_due(&life, |due| due == Due::Left(event.container.rank));
         }
         died
     }

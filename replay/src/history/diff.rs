@@ -170,7 +170,7 @@ impl Of {
     fn outcome(&self) -> Option<&Outcome> {
         match &self.event {
             Event::AllocationDecided(event) => Some(&event.outcome),
-            Event::AllocationKept(event) => Some(&event.outcome),
+            Event::AllocationUnchanged(event) => Some(&event.outcome),
             _ => None,
         }
     }

@@ -118,7 +118,7 @@ impl Outcome {
     pub fn figures(&self) -> Option<&dormouse_messages::events::Outcome> {
         match &self.event {
             Some(Event::AllocationDecided(event)) => Some(&event.outcome),
-            Some(Event::AllocationKept(event)) => Some(&event.outcome),
+            Some(Event::AllocationUnchanged(event)) => Some(&event.outcome),
             _ => None,
         }
     }

@@ -218,7 +218,7 @@ impl<W: Write> TraceWriter<W> {
                 self.decision(&format!("epoch {}", event.epoch), Some(event.epoch), notes)?;
                 self.figures(&event.outcome)?;
             }
-            Event::AllocationKept(event) => {
+            Event::AllocationUnchanged(event) => {
                 let reason = match &self.viewer {
                     Some(viewer) => own_words(&event.reason, viewer.as_str()),
                     None => event.reason.clone(),
@@ -260,7 +260,7 @@ impl<W: Write> TraceWriter<W> {
             Event::PlacementDecided(event) => {
                 event.create.iter().map(|it| it.job.clone()).collect()
             }
-            Event::AllocationKept(_) | Event::NodeJoined(_) => Vec::new(),
+            Event::AllocationUnchanged(_) | Event::NodeJoined(_) => Vec::new(),
             Event::NodeLost(_) | Event::NodeFenced(_) | Event::NodeDrained(_) => {
                 self.jobs.keys().cloned().collect()
             }

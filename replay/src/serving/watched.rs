@@ -139,9 +139,6 @@ impl Watched {
     pub fn ready(&mut self, rank: u32, seconds: f64) {
         let event = ContainerReady {
             container: self.container(rank),
-            job: self.job.clone(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
             node: self.node.clone(),
             after_ms: 0,
             token_blake3: None,
@@ -152,9 +149,6 @@ impl Watched {
     pub fn exited(&mut self, rank: u32, seconds: f64) {
         let event = ContainerExited {
             container: self.container(rank),
-            job: self.job.clone(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
             node: self.node.clone(),
             exit_code: Some(0),
             signal: None,

@@ -204,7 +204,7 @@ impl Measures {
             }
             Some(Event::ContainerExited(event)) => self.exited(&event.container, at_s),
             Some(Event::AllocationDecided(event)) => self.decided(&event.outcome, true, at_s),
-            Some(Event::AllocationKept(event)) => self.decided(&event.outcome, false, at_s),
+            Some(Event::AllocationUnchanged(event)) => self.decided(&event.outcome, false, at_s),
             Some(Event::JobCompleted(event)) => self.end(&event.job, End::Completed, at_s),
             Some(Event::JobFailed(event)) => self.end(&event.job, End::Failed, at_s),
             Some(Event::JobCancelled(event)) => self.end(&event.job, End::Cancelled, at_s),

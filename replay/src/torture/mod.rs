@@ -341,7 +341,7 @@ fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(
 #[cfg(test)]
 mod tests {
     use dormouse_messages::Writer;
-    use dormouse_messages::events::{AllocationKept, Outcome, TenantConfigured, Waiting};
+    use dormouse_messages::events::{AllocationUnchanged, Outcome, TenantConfigured, Waiting};
     use dormouse_state::history::{History, job};
 
     use super::*;
@@ -368,7 +368,7 @@ mod tests {
                 waiting: waiting.collect(),
                 ..Outcome::default()
             };
-            history.push(AllocationKept {
+            history.push(AllocationUnchanged {
                 reason: String::new(),
                 outcome,
                 basis: None,

@@ -210,7 +210,7 @@ fn a_job_is_preempted_no_more_often_than_the_bound_and_the_waiting_one_says_so()
         .filter_map(|it| it.event())
         .flat_map(|event| match event {
             Event::AllocationDecided(event) => &event.outcome.waiting[..],
-            Event::AllocationKept(event) => &event.outcome.waiting[..],
+            Event::AllocationUnchanged(event) => &event.outcome.waiting[..],
             _ => &[],
         })
         .map(|waiting| waiting.code.as_str())

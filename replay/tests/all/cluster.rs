@@ -204,7 +204,7 @@ fn a_partition_in_place_leaves_a_drained_node() {
         );
         run(&mut engine, 30.0);
         let chief = engine.log().iter().find_map(|it| match it.event()? {
-            Event::ContainerStarted(it) if it.rank == Rank(0) => Some(it.node.clone()),
+            Event::ContainerStarted(it) if it.container.rank == Rank(0) => Some(it.node.clone()),
             _ => None,
         });
         let chief = chief.expect("it runs");
@@ -443,9 +443,6 @@ fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
 fn what_is_wrong_for_one_event_is_found() {
     let exited = ContainerExited {
         container: "t/a/99/0".parse().expect("valid"),
-        job: id("t/a"),
-        incarnation: Incarnation(99),
-        rank: Rank(0),
         node: node(0),
         exit_code: Some(0),
         signal: None,

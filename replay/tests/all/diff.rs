@@ -148,7 +148,7 @@ fn to_keep_and_to_change_are_of_other_types() {
     assert_eq!(class_of(&answer), Class::OtherType, "{answer:?}");
     let first = answer.first.expect("a difference");
     assert_eq!(first.left.type_name, "allocation.decided");
-    assert_eq!(first.right.type_name, "allocation.kept");
+    assert_eq!(first.right.type_name, "allocation.unchanged");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use dormouse_messages::events::{
     ClusterConfigured, ContainerUnready, KeyCreated, KeyRevoked, KeyRotated,
 };
 use dormouse_messages::policy::{Allocation, Policy};
-use dormouse_messages::{Body, Epoch, Event, Incarnation, JobId, Rank, Recorded, Role};
+use dormouse_messages::{Body, Epoch, Event, JobId, Recorded, Role};
 use dormouse_projections::keys::KeyDone;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::history::explain::{Correction, Explainer, Explanation, Subject};
@@ -150,9 +150,6 @@ fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
         .container_started("ads/s", 1, 0, "n0");
     history.push(ContainerUnready {
         container: "ads/s/1/0".parse().expect("a container"),
-        job: job("ads/s"),
-        incarnation: Incarnation(1),
-        rank: Rank(0),
         node: "n0".parse().expect("a node"),
         reason: "not ready within 3 s: connection refused".to_owned(),
     });

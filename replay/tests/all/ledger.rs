@@ -304,9 +304,6 @@ fn what_was_measured_on_gpus_is_added_up_by_job() {
     let container: dormouse_messages::ContainerId = "a/x/1/0".parse().expect("a container");
     let window = |at_s: f64, busy_us: u64| {
         let event = ContainerGpuUsed {
-            job: container.job.clone(),
-            incarnation: container.incarnation,
-            rank: container.rank,
             container: container.clone(),
             node: "n0".parse().expect("a node"),
             window_ms: 10_000,

@@ -18,7 +18,7 @@ fn decisions(seeds: std::ops::Range<u64>) -> Vec<(ClusterState, Event)> {
             };
             let solver = match &mut event {
                 Event::AllocationDecided(event) => &mut event.outcome.solver,
-                Event::AllocationKept(event) => &mut event.outcome.solver,
+                Event::AllocationUnchanged(event) => &mut event.outcome.solver,
                 _ => continue,
             };
             solver.stopped_by = StoppedBy::Time;
@@ -51,7 +51,7 @@ fn what_the_optimizer_decides_is_accepted() {
         assert_eq!(verdict, Ok(()), "{event:?}");
     }
     let kept = decisions.iter();
-    let kept = kept.filter(|(_, event)| matches!(event, Event::AllocationKept(_)));
+    let kept = kept.filter(|(_, event)| matches!(event, Event::AllocationUnchanged(_)));
     let kept = kept.count();
     println!("{} decisions, {kept} of them kept", decisions.len());
     assert!(kept > 5 && decisions.len() > 200);

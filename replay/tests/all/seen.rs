@@ -161,7 +161,7 @@ fn behind(log: &Log) -> Option<Log> {
     let place = log.iter().position(|it| {
         let waiting = match it.event() {
             Some(Event::AllocationDecided(event)) => &event.outcome.waiting,
-            Some(Event::AllocationKept(event)) => &event.outcome.waiting,
+            Some(Event::AllocationUnchanged(event)) => &event.outcome.waiting,
             _ => return false,
         };
         let mut waiting = waiting.iter().filter(|it| it.job.as_str() == "ads/late");

@@ -395,7 +395,7 @@ fn of_two_crossings_the_first_is_found() {
             Some(Event::AllocationDecided(event)) => {
                 Some((it.sequence, event.outcome.utilization.total))
             }
-            Some(Event::AllocationKept(event)) => {
+            Some(Event::AllocationUnchanged(event)) => {
                 Some((it.sequence, event.outcome.utilization.total))
             }
             _ => None,

@@ -173,7 +173,7 @@ fn recompute(log: &[Arc<Recorded>]) {
                 }
                 checked += 1;
             }
-            Some(Event::AllocationKept(event)) => {
+            Some(Event::AllocationUnchanged(event)) => {
                 retold.check(&event.outcome);
                 checked += 1;
             }

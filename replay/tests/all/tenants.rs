@@ -102,7 +102,7 @@ pub fn assert_refused(engine: &Engine, code: &str, says: &[&str]) {
 
 fn last_waiting(engine: &Engine) -> Vec<Waiting> {
     let waiting = engine.log().iter().rev().find_map(|it| match it.event()? {
-        Event::AllocationKept(it) => Some(it.outcome.waiting.clone()),
+        Event::AllocationUnchanged(it) => Some(it.outcome.waiting.clone()),
         Event::AllocationDecided(it) => Some(it.outcome.waiting.clone()),
         _ => None,
     });

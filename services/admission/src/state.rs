@@ -102,7 +102,7 @@ impl Fold for AdmissionState {
                 let asof = event.basis.as_ref().map(|basis| basis.asof);
                 self.hold_against(sequence, asof, &event.jobs);
             }
-            Some(Event::AllocationKept(event)) => {
+            Some(Event::AllocationUnchanged(event)) => {
                 let asof = event.basis.as_ref().map(|basis| basis.asof);
                 self.hold_against(sequence, asof, &[]);
             }
@@ -121,8 +121,8 @@ impl Fold for AdmissionState {
         }
     }
 
-    fn doubts(&self, recorded: &Recorded) -> Option<String> {
-        self.queues.doubts(recorded)
+    fn rejects(&self, recorded: &Recorded) -> Option<String> {
+        self.queues.rejects(recorded)
     }
 
     fn log_time(&self) -> Option<Timestamp> {

@@ -9,9 +9,6 @@ use crate::Exit;
 #[must_use]
 pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerStarted {
     ContainerStarted {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         pid,
@@ -22,9 +19,6 @@ pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerSta
 #[must_use]
 pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerExited {
     ContainerExited {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         exit_code: exit.code,

@@ -48,7 +48,7 @@ pub struct AgentState {
     pub tenants: BTreeMap<String, u32>,
     pub grants: GrantBook,
     pub execs: BTreeMap<u64, ContainerId>,
-    pub witness: PlacementAuthority,
+    pub authority: PlacementAuthority,
     /// The last deviations by UUID.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
@@ -348,8 +348,8 @@ impl Fold for AgentState {
         self.folded = recorded.sequence;
         match &recorded.envelope.body {
             Body::Event(event) if event.writers().contains(&recorded.writer) => {
-                if self.doubts(recorded).is_none() {
-                    self.witness.evolve(event);
+                if self.rejects(recorded).is_none() {
+                    self.authority.evolve(event);
                     self.fold(event, recorded);
                 }
             }
@@ -363,13 +363,13 @@ impl Fold for AgentState {
     }
 
     /// This node's own events are trusted.
-    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+    fn rejects(&self, recorded: &Recorded) -> Option<String> {
         let own = self.node.as_ref().map_or("", NodeId::as_str);
         let (_, node) = recorded.envelope.source.rsplit_once('/')?;
         if recorded.writer == Writer::Node && node == own {
             None
         } else {
-            self.witness.doubts(recorded.event()?)
+            self.authority.rejects(recorded.event()?)
         }
     }
 

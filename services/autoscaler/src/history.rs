@@ -118,7 +118,7 @@ impl History {
 
     /// Explains why a window is ignored.
     #[must_use]
-    pub fn doubts(&self, measured: &ServiceMeasured, until: i64) -> Option<String> {
+    pub fn rejects(&self, measured: &ServiceMeasured, until: i64) -> Option<String> {
         self.doubts_of(measured, self.follows(measured, until))
     }
 

@@ -56,7 +56,7 @@ impl Used {
     #[must_use]
     pub fn ready(event: &ContainerReady, at: Timestamp) -> Self {
         Self {
-            container: (event.incarnation, event.rank),
+            container: (event.container.incarnation, event.container.rank),
             active_at: at,
             said: None,
             warned: None,
@@ -72,7 +72,7 @@ impl Used {
 
     /// Records an agent's report.
     pub fn observed(&mut self, event: &NotebookObserved, sequence: Sequence, at: Timestamp) {
-        if self.container != (event.incarnation, event.rank) {
+        if self.container != (event.container.incarnation, event.container.rank) {
             return;
         }
         let activity = event.activity;

@@ -84,7 +84,8 @@ impl Service {
         match event {
             Event::ContainerReady(event) => self.used = Some(Used::ready(event, at)),
             Event::ContainerExited(event) => {
-                let left = |used: &mut Used| used.is(event.incarnation, event.rank);
+                let left =
+                    |used: &mut Used| used.is(event.container.incarnation, event.container.rank);
                 self.used.take_if(left);
             }
             Event::NotebookObserved(event) => {
@@ -133,9 +134,9 @@ impl Service {
     }
 
     /// Explains why a measurement is ignored.
-    fn doubts(&self, event: &ServiceMeasured, fact: &Fact<'_>) -> Option<String> {
+    fn rejects(&self, event: &ServiceMeasured, fact: &Fact<'_>) -> Option<String> {
         match event.ended_s(fact) {
-            Ok(until) => self.history.doubts(event, until),
+            Ok(until) => self.history.rejects(event, until),
             Err(what) => Some(what),
         }
     }
@@ -162,7 +163,7 @@ pub struct AutoscalerState {
     pub services: BTreeMap<JobId, Service>,
     /// The agents' current incarnations.
     pub lives: Incarnations,
-    pub witness: PlacementAuthority,
+    pub authority: PlacementAuthority,
     pub clock: LogClock,
 }
 
@@ -190,7 +191,7 @@ impl Fold for AutoscalerState {
         let Some(event) = fact.event() else {
             return;
         };
-        if !self.witness.believes(event) || !folded::is_taken_in(event) {
+        if !self.authority.validates(event) || !folded::is_taken_in(event) {
             return;
         }
         match event {
@@ -241,16 +242,16 @@ impl Fold for AutoscalerState {
         }
     }
 
-    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+    fn rejects(&self, recorded: &Recorded) -> Option<String> {
         let event = recorded.event()?;
-        let doubted = self.witness.doubts(event);
+        let doubted = self.authority.rejects(event);
         let Event::ServiceMeasured(measured) = event else {
             return doubted;
         };
         doubted.or_else(|| {
             // Ended services are measured to the last request.
             let service = self.services.get(&measured.job)?;
-            let what = service.doubts(measured, &self.clock.peek(recorded))?;
+            let what = service.rejects(measured, &self.clock.peek(recorded))?;
             Some(format!("a measurement of {}: {what}", measured.job))
         })
     }
@@ -276,9 +277,9 @@ impl Fold for AutoscalerState {
 impl AutoscalerState {
     fn evolve_notebooks(&mut self, event: &Event, fact: &Fact<'_>) {
         let job = match event {
-            Event::ContainerReady(event) => &event.job,
-            Event::ContainerExited(event) => &event.job,
-            Event::NotebookObserved(event) => &event.job,
+            Event::ContainerReady(event) => &event.container.job,
+            Event::ContainerExited(event) => &event.container.job,
+            Event::NotebookObserved(event) => &event.container.job,
             Event::NotebookWarned(event) => &event.job,
             _ => return,
         };
@@ -301,19 +302,25 @@ impl AutoscalerState {
                 }
             }
             Event::ContainerReady(event) => {
-                if let Some(service) = self.service(&event.job) {
+                if let Some(service) = self.service(&event.container.job) {
                     service.warm_at = at.plus_ms(WARM_UP_MS);
-                    service.replicas.ready(event.incarnation, event.rank, at);
+                    service
+                        .replicas
+                        .ready(event.container.incarnation, event.container.rank, at);
                 }
             }
             Event::ContainerUnready(event) => {
-                if let Some(service) = self.service(&event.job) {
-                    service.replicas.unready(event.incarnation, event.rank);
+                if let Some(service) = self.service(&event.container.job) {
+                    service
+                        .replicas
+                        .unready(event.container.incarnation, event.container.rank);
                 }
             }
             Event::ContainerExited(event) => {
-                if let Some(service) = self.service(&event.job) {
-                    service.replicas.exited(event.incarnation, event.rank);
+                if let Some(service) = self.service(&event.container.job) {
+                    service
+                        .replicas
+                        .exited(event.container.incarnation, event.container.rank);
                 }
             }
             Event::PartitionStopped(event) => {

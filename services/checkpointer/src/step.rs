@@ -1,9 +1,9 @@
 //! The due step of one job, by the phase of its incarnation.
 
 use dormouse_messages::events::{
-    CheckpointRequested, JobCancelled, JobCompleted, JobFailed, PartitionKept,
-    PartitionStartRequested, PartitionStarted, PartitionStopRequested, PartitionStopped,
-    StopReason, TasksAssigned,
+    CheckpointRequested, JobCancelled, JobCompleted, JobFailed, PartitionStartRequested,
+    PartitionStarted, PartitionStopRequested, PartitionStopped, ResizeAbandoned, StopReason,
+    TasksAssigned,
 };
 use dormouse_messages::job::{CheckpointMode, Success};
 use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
@@ -483,7 +483,7 @@ impl Act<'_> {
         let Some((epoch, _)) = self.adjusted().filter(|_| whole) else {
             return self.stop(StopReason::Adjusted, cause);
         };
-        let event = PartitionKept {
+        let event = ResizeAbandoned {
             job: self.id.clone(),
             epoch,
             incarnation: self.life.incarnation,

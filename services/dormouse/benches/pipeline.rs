@@ -97,17 +97,11 @@ fn run(asked: Asked) -> [Event; 2] {
     };
     let started = ContainerStarted {
         container: container.clone(),
-        job: job.clone(),
-        incarnation,
-        rank,
         node: node.clone(),
         pid: 1,
     };
     let exited = ContainerExited {
         container,
-        job,
-        incarnation,
-        rank,
         node,
         exit_code: Some(0),
         signal: None,

@@ -174,7 +174,7 @@ async fn submit_to_started(log: &Log, tenant: &TenantId, name: &str, hops: &mut 
         };
         hops.see(&recorded);
         match recorded.event() {
-            Some(Event::ContainerStarted(it)) if it.job.name() == name => {
+            Some(Event::ContainerStarted(it)) if it.container.job.name() == name => {
                 took = started.elapsed().as_secs_f64() * 1e3;
             }
             Some(Event::JobCompleted(it)) if it.job.name() == name => return took,

@@ -191,7 +191,7 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
 }
 
 fn gpu_used(event: &ContainerGpuUsed) {
-    let tenant = event.job.tenant().to_owned();
+    let tenant = event.container.job.tenant().to_owned();
     for device in &event.devices {
         counter!(GPU_BUSY, "tenant" => tenant.clone()).increment(device.busy_us / 1000);
         counter!(GPU_WAITED, "tenant" => tenant.clone()).increment(device.waited_us / 1000);

@@ -208,7 +208,7 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
     while let Ok(Some(followed)) = tokio::time::timeout_at(rest, events.recv()).await {
         if let LogItem::Event(recorded) = followed {
             model.evolve(&recorded);
-            if matches!(recorded.event(), Some(Event::AllocationKept(_))) {
+            if matches!(recorded.event(), Some(Event::AllocationUnchanged(_))) {
                 break;
             }
         }

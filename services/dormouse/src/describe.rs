@@ -96,7 +96,7 @@ pub fn describe(event: &Event) -> String {
                 figures(&e.outcome)
             )
         }
-        Event::AllocationKept(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
+        Event::AllocationUnchanged(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
         Event::PlacementDecided(e) => {
             format!("{} to create, {} to remove", e.create.len(), e.remove.len())
         }
@@ -292,7 +292,7 @@ fn life(event: &Event) -> String {
         Event::PartitionStopped(e) => {
             format!("incarnation {}: {}", e.incarnation, name(&e.reason))
         }
-        Event::PartitionKept(e) => e.reason.clone(),
+        Event::ResizeAbandoned(e) => e.reason.clone(),
         Event::PartitionWarned(e) => format!("{} s are left: {}", e.left_s, e.signal),
         Event::JobCompleted(e) => e.reason.clone(),
         Event::JobFailed(e) => e.reason.clone(),
@@ -418,7 +418,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::AllocationDecided(e) => {
             e.jobs.iter().any(|a| a.job == *job) || e.outcome.waiting.iter().any(|w| w.job == *job)
         }
-        Event::AllocationKept(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
+        Event::AllocationUnchanged(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
         Event::PlacementDecided(e) => {
             e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job)
         }
@@ -428,13 +428,13 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::PartitionStopRequested(e) => e.job == *job,
         Event::PartitionStarted(e) => e.job == *job,
         Event::PartitionStopped(e) => e.job == *job,
-        Event::PartitionKept(e) => e.job == *job,
+        Event::ResizeAbandoned(e) => e.job == *job,
         Event::PartitionWarned(e) => e.job == *job,
         Event::JobCompleted(e) => e.job == *job,
         Event::JobFailed(e) => e.job == *job,
         Event::JobCancelled(e) => e.job == *job,
-        Event::ContainerStarted(e) => e.job == *job,
-        Event::ContainerExited(e) => e.job == *job,
+        Event::ContainerStarted(e) => e.container.job == *job,
+        Event::ContainerExited(e) => e.container.job == *job,
         Event::CheckpointSaved(e) => e.job == *job,
         Event::CheckpointFailed(e) => e.job == *job,
         Event::CheckpointRejected(e) => e.job == *job,

@@ -86,7 +86,6 @@ impl Drains {
             drain.told = true;
             due.push(GatewayUnrouted {
                 gateway: gateway.clone(),
-                job: container.job.clone(),
                 container: container.clone(),
                 answers,
                 closed: drain.closed.unwrap_or(0),

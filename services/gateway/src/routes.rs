@@ -41,7 +41,7 @@ pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
     lives: Incarnations,
-    witness: PlacementAuthority,
+    authority: PlacementAuthority,
     joined: BTreeSet<GatewayId>,
     changes: u64,
 }
@@ -54,7 +54,7 @@ impl Fold for Routes {
         let Some(event) = recorded.event() else {
             return;
         };
-        if !self.witness.believes(event) {
+        if !self.authority.validates(event) {
             return;
         }
         self.lives.evolve(event);
@@ -63,8 +63,8 @@ impl Fold for Routes {
         }
     }
 
-    fn doubts(&self, recorded: &Recorded) -> Option<String> {
-        self.witness.doubts(recorded.event()?)
+    fn rejects(&self, recorded: &Recorded) -> Option<String> {
+        self.authority.rejects(recorded.event()?)
     }
 
     fn check_invariants(&self) -> Result<(), String> {
@@ -201,13 +201,13 @@ impl Routes {
             | Event::JobRequeued(_)
             | Event::JobCancelRequested(_)
             | Event::AllocationDecided(_)
-            | Event::AllocationKept(_)
+            | Event::AllocationUnchanged(_)
             | Event::PlacementRefused(_)
             | Event::NodeRecovered(_)
             | Event::CheckpointRequested(_)
             | Event::PartitionStartRequested(_)
             | Event::PartitionStarted(_)
-            | Event::PartitionKept(_)
+            | Event::ResizeAbandoned(_)
             | Event::ContainerStarted(_)
             | Event::CheckpointSaved(_)
             | Event::CheckpointFailed(_)

@@ -104,9 +104,6 @@ pub fn ready(
     token: Option<blake3::Hash>,
 ) -> ContainerReady {
     ContainerReady {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
@@ -118,9 +115,6 @@ pub fn ready(
 #[must_use]
 pub fn does(container: &ContainerId, node: &NodeId, doing: Doing) -> NotebookObserved {
     NotebookObserved {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         activity: doing.activity,
@@ -134,9 +128,6 @@ pub fn does(container: &ContainerId, node: &NodeId, doing: Doing) -> NotebookObs
 #[must_use]
 pub fn unready(container: &ContainerId, node: &NodeId, reason: String) -> ContainerUnready {
     ContainerUnready {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         reason,
@@ -152,9 +143,6 @@ pub fn gpu_used(
     devices: Vec<GpuUse>,
 ) -> ContainerGpuUsed {
     ContainerGpuUsed {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
@@ -182,9 +170,6 @@ pub fn gpu_reconciled(node: &NodeId, uuid: &str, found: Found) -> NodeGpuReconci
 #[must_use]
 pub fn acknowledged(container: &ContainerId, node: &NodeId, answer: &Answer) -> MemberAcknowledged {
     MemberAcknowledged {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         generation: answer.generation,
@@ -202,9 +187,6 @@ pub fn exec_started(
     start: &exec::Start,
 ) -> ContainerExecStarted {
     ContainerExecStarted {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         exec,
@@ -223,9 +205,6 @@ pub fn exec_ended(
     exit: ExecExit,
 ) -> ContainerExecEnded {
     ContainerExecEnded {
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         container: container.clone(),
         node: node.clone(),
         exec,

@@ -1,6 +1,6 @@
 //! Decides the containers of each released job, and of each shape on each node.
 //!
-//! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.kept`.
+//! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.unchanged`.
 //!
 //! 1. Wait for a change since the last allocation: a release, an end, a node, a revision, the policy, an
 //!    abandoned adjustment, the end of a transit, or a young job that may be resized now. While jobs are
@@ -14,8 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    AllocationDecided, AllocationKept, Budget as RecordedBudget, JobAllocation, Outcome, Shape,
-    Slot, Solver, Utilization, Waiting,
+    AllocationDecided, AllocationUnchanged, Budget as RecordedBudget, JobAllocation, Outcome,
+    Shape, Slot, Solver, Utilization, Waiting,
 };
 use dormouse_messages::job::Urgency;
 use dormouse_messages::{
@@ -414,7 +414,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
         Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),
-        Event::AllocationKept(it) => it.outcome.waiting.len(),
+        Event::AllocationUnchanged(it) => it.outcome.waiting.len(),
         _ => 0,
     };
     if entries > FEW_ENTRIES {
@@ -427,7 +427,7 @@ fn message_bytes(event: &Event) -> usize {
 fn too_large(solution: Solution) -> Event {
     let mut outcome = outcome(&solution, Vec::new());
     outcome.waiting.clear();
-    Event::from(AllocationKept {
+    Event::from(AllocationUnchanged {
         reason: "more would change than one message of the log can name (4 MiB); drain or fence fewer nodes at once, or lower theta2".to_owned(),
         outcome,
         basis: None,
@@ -441,7 +441,7 @@ fn kept(solution: Solution, held: Vec<Waiting>) -> Event {
         None if solution.jobs.is_empty() => "no job is released".to_owned(),
         None => "no change within the bounds is worth its restarts".to_owned(),
     };
-    Event::from(AllocationKept {
+    Event::from(AllocationUnchanged {
         reason,
         outcome,
         basis: None,

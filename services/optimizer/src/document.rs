@@ -547,7 +547,7 @@ impl WrittenBudget {
     }
 }
 
-/// Writes the data of `allocation.decided` or `allocation.kept` for all jobs and nodes, with measured seconds
+/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs and nodes, with measured seconds
 /// and containers by node.
 #[must_use]
 pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
@@ -592,7 +592,7 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
         resources.map(|(name, part)| (name.name(), *part)).collect();
     let solver = &solution.solver;
     let mut value = json!({
-        "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.kept.v1" },
+        "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.unchanged.v1" },
         "jobs": jobs.collect::<Vec<_>>(),
         "shapes": shapes.map(shape).collect::<Vec<_>>(),
         "slots": slots.collect::<Vec<_>>(),

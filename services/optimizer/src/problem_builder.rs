@@ -57,7 +57,7 @@ fn left_to_the_next<'a>(
 }
 
 pub(crate) fn leaves_jobs(state: &ClusterState) -> bool {
-    // An `allocation.kept` leaves nothing to the next decision.
+    // An `allocation.unchanged` leaves nothing to the next decision.
     let is_allocation = state.decided_asof < state.allocation.sequence;
     let may_be = state.jobs.len() > MOST_NAMED_BYTES / (2 * NAMED_BYTES);
     if !is_allocation || !may_be {

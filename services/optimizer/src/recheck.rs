@@ -30,7 +30,7 @@ const SLACK: f64 = 1e-6;
 fn stopped_by_time(event: &Event) -> Option<(&Outcome, Option<&AllocationDecided>, &Basis)> {
     let (outcome, decided, basis) = match event {
         Event::AllocationDecided(event) => (&event.outcome, Some(&**event), event.basis.as_ref()?),
-        Event::AllocationKept(event) => (&event.outcome, None, event.basis.as_ref()?),
+        Event::AllocationUnchanged(event) => (&event.outcome, None, event.basis.as_ref()?),
         _ => return None,
     };
     (outcome.solver.stopped_by == StoppedBy::Time).then_some((outcome, decided, basis))

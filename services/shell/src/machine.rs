@@ -243,7 +243,7 @@ impl<D: Decider> Shell<D> {
         let mut folded = Folded::default();
         for followed in batch {
             let doubt = match followed {
-                LogItem::Event(recorded) => self.core.state.doubts(recorded),
+                LogItem::Event(recorded) => self.core.state.rejects(recorded),
                 LogItem::Flagged { .. } | LogItem::CaughtUp(_) => None,
             };
             self.core.fold(followed)?;
@@ -467,7 +467,6 @@ impl<D: Decider> Shell<D> {
                 causes: causes.clone(),
                 build: self.build.clone(),
                 state_hash: made.state_hash.clone(),
-                seed: 0,
                 budget: made.budget,
             }));
             append.drafts.push(Draft {

@@ -97,7 +97,7 @@ pub struct ClusterState {
     /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
     /// Validates node events about jobs.
-    pub witness: PlacementAuthority,
+    pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
     #[serde(skip)]
     contradiction: Option<String>,
@@ -111,7 +111,7 @@ impl Fold for ClusterState {
         self.sequence = recorded.sequence;
         self.now = self.clock.pass(recorded);
         let event = recorded.event();
-        if event.is_some_and(|event| !self.witness.believes(event)) {
+        if event.is_some_and(|event| !self.authority.validates(event)) {
             return;
         }
         let had = match recorded.event() {
@@ -163,7 +163,7 @@ impl Fold for ClusterState {
             Event::CheckpointSaved(event) => self.saved(event, recorded.sequence),
             Event::CheckpointFailed(event) => self.save_failed(event, recorded.sequence),
             Event::AllocationDecided(event) => self.allocated(event, recorded.sequence),
-            Event::AllocationKept(event) => {
+            Event::AllocationUnchanged(event) => {
                 self.wait(&event.outcome.waiting);
                 self.decided(event.basis.as_ref());
             }
@@ -180,8 +180,8 @@ impl Fold for ClusterState {
         }
     }
 
-    fn doubts(&self, recorded: &Recorded) -> Option<String> {
-        self.witness.doubts(recorded.event()?)
+    fn rejects(&self, recorded: &Recorded) -> Option<String> {
+        self.authority.rejects(recorded.event()?)
     }
 
     fn log_time(&self) -> Option<Timestamp> {
@@ -385,7 +385,7 @@ impl ClusterState {
                     job.limits.warned = Some(event.incarnation);
                 }
             }
-            Event::PartitionKept(event) => self.kept(&event.job, recorded),
+            Event::ResizeAbandoned(event) => self.kept(&event.job, recorded),
             Event::Progress(event) => {
                 self.ready(&event.job, event.incarnation, self.now);
             }
@@ -467,7 +467,7 @@ impl ClusterState {
                 });
             }
             Event::GatewayUnrouted(event) => {
-                let life = self.life(&event.job, event.container.incarnation);
+                let life = self.life(&event.container.job, event.container.incarnation);
                 if let Some(members) = life.and_then(|life| life.members.as_mut()) {
                     members.unrouted(event);
                 }
@@ -1088,8 +1088,8 @@ impl ClusterState {
     }
 
     fn exited(&mut self, event: &ContainerExited, sequence: Sequence) {
-        let job = self.jobs.get(&event.job);
-        let demand = job.map(|job| job.demand_at(event.rank));
+        let job = self.jobs.get(&event.container.job);
+        let demand = job.map(|job| job.demand_at(event.container.rank));
         let memory = demand.map_or(0, |demand| demand.get(&Resource::Memory));
         let phase = ContainerPhase::Exited {
             // An evicted container saves and exits as after a save request.
@@ -1161,7 +1161,7 @@ impl ClusterState {
 
 /// Describes an exit for people. `memory`: demanded bytes, or 0.
 fn describe_exit(event: &ContainerExited, memory: u64) -> String {
-    let rank = event.rank;
+    let rank = event.container.rank;
     if event.out_of_memory {
         let limit = match memory {
             0 => "it has no demand.memory".to_owned(),

@@ -366,9 +366,6 @@ impl History {
     pub fn container_started(&mut self, id: &str, life: u32, rank: u32, on: &str) -> &mut Self {
         self.push(ContainerStarted {
             container: container(id, life, rank),
-            job: job(id),
-            incarnation: Incarnation(life),
-            rank: Rank(rank),
             node: node(on),
             pid: 1,
         })
@@ -384,9 +381,6 @@ impl History {
     ) -> &mut Self {
         self.push(ContainerExited {
             container: container(id, life, rank),
-            job: job(id),
-            incarnation: Incarnation(life),
-            rank: Rank(rank),
             node: node(on),
             exit_code,
             signal: exit_code.is_none().then_some(9),

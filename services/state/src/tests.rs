@@ -2,9 +2,9 @@
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{
-    AllocationKept, Basis, JobAdmitted, JobRequeued, JobRevised, NodeDrained, NodeFenced, NodeLost,
-    NodeRecovered, PartitionResizeRequested, PlacedContainer, PlacementDecided, ResizeCause,
-    StopReason,
+    AllocationUnchanged, Basis, JobAdmitted, JobRequeued, JobRevised, NodeDrained, NodeFenced,
+    NodeLost, NodeRecovered, PartitionResizeRequested, PlacedContainer, PlacementDecided,
+    ResizeCause, StopReason,
 };
 use dormouse_messages::job::{CheckpointMode, JobSpec};
 use dormouse_messages::service::Resize;
@@ -245,7 +245,7 @@ fn a_decision_that_was_overtaken_by_a_stop_is_made_again() {
     history.stopped(1, "t/a", 1, StopReason::NodeLost);
     let stopped = fold(&history).sequence;
     // Decided with the old containers in place.
-    history.push(AllocationKept {
+    history.push(AllocationUnchanged {
         reason: "nothing fits".to_owned(),
         outcome: outcome(&[("t/a", "waits")]),
         basis: Some(Basis {
@@ -413,7 +413,7 @@ fn what_starts_and_cannot_be_changed_asks_for_nothing_when_it_runs() {
                 ..JobRevised::nothing(job("t/a"), 2)
             });
         }
-        history.push(AllocationKept {
+        history.push(AllocationUnchanged {
             reason: "it is as it is to be".to_owned(),
             outcome: outcome(waiting),
             basis: None,

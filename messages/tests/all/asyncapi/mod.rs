@@ -138,7 +138,7 @@ fn log_channel(writer: Writer, event: &Event) -> Value {
 /// Events about many jobs; each job sees its own part.
 const OF_MANY: [&str; 4] = [
     "allocation.decided",
-    "allocation.kept",
+    "allocation.unchanged",
     "placement.decided",
     "placement.refused",
 ];

@@ -40,7 +40,6 @@ fn basis() -> Option<Basis> {
         causes: vec![Sequence(40), Sequence(39)],
         build: "0.1.0+abc1234".to_owned(),
         state_hash: Some("b3:9f86d081884c7d65".to_owned()),
-        seed: 7,
         budget: Some(Budget {
             gap: 0.01,
             nodes: Some(20_000),
@@ -350,7 +349,7 @@ fn optimizer(events: &mut Vec<Event>) {
         outcome: outcome(),
         basis: basis(),
     }));
-    events.push(Event::from(AllocationKept {
+    events.push(Event::from(AllocationUnchanged {
         reason: "no better one within the bounds".to_owned(),
         outcome: outcome(),
         basis: basis(),
@@ -468,7 +467,7 @@ fn checkpointer(events: &mut Vec<Event>) {
         attempts: 1,
         basis: basis(),
     }));
-    events.push(Event::from(PartitionKept {
+    events.push(Event::from(ResizeAbandoned {
         job: job(),
         epoch,
         incarnation,
@@ -525,17 +524,11 @@ fn agent(events: &mut Vec<Event>) {
     }));
     events.push(Event::from(ContainerStarted {
         container: container.clone(),
-        job: job(),
-        incarnation,
-        rank: Rank(0),
         node: node(),
         pid: 4711,
     }));
     events.push(Event::from(ContainerExited {
         container,
-        job: job(),
-        incarnation,
-        rank: Rank(0),
         node: node(),
         exit_code: Some(137),
         signal: Some(9),
@@ -617,9 +610,6 @@ fn plans(events: &mut Vec<Event>) {
 fn execs(events: &mut Vec<Event>) {
     events.push(Event::from(ContainerExecStarted {
         container: serving::container(),
-        job: job(),
-        incarnation: Incarnation(2),
-        rank: Rank(3),
         node: node(),
         exec: 1_795_000_000_000_001,
         by: ExecBy::Tenant,
@@ -628,9 +618,6 @@ fn execs(events: &mut Vec<Event>) {
     }));
     events.push(Event::from(ContainerExecEnded {
         container: serving::container(),
-        job: job(),
-        incarnation: Incarnation(2),
-        rank: Rank(3),
         node: node(),
         exec: 1_795_000_000_000_001,
         exit_code: Some(1),

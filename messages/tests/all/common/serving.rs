@@ -52,26 +52,17 @@ pub fn membership(events: &mut Vec<Event>) {
     }));
     events.push(Event::from(ContainerReady {
         container: container(),
-        job: job(),
-        incarnation,
-        rank: Rank(3),
         node: node(),
         after_ms: 1_250,
         token_blake3: None,
     }));
     events.push(Event::from(ContainerUnready {
         container: container(),
-        job: job(),
-        incarnation,
-        rank: Rank(3),
         node: node(),
         reason: "GET /healthz was answered with 503 for 60 s".to_owned(),
     }));
     events.push(Event::from(MemberAcknowledged {
         container: container(),
-        job: job(),
-        incarnation,
-        rank: Rank(3),
         node: node(),
         generation: 4,
         state: Acknowledged::Joined,
@@ -88,7 +79,6 @@ pub fn serving(events: &mut Vec<Event>) {
     events.push(Event::from(GatewayUnrouted {
         gateway: gateway(),
         container: container(),
-        job: job(),
         answers: Sequence(40),
         closed: 1,
     }));
@@ -141,9 +131,6 @@ pub fn serving(events: &mut Vec<Event>) {
 pub fn notebooks(events: &mut Vec<Event>) {
     events.push(Event::from(NotebookObserved {
         container: container(),
-        job: job(),
-        incarnation: Incarnation(2),
-        rank: Rank(3),
         node: node(),
         activity: NotebookActivity::Unknown,
         idle_ms: 61_000,
@@ -159,9 +146,6 @@ pub fn notebooks(events: &mut Vec<Event>) {
 pub fn gpus(events: &mut Vec<Event>) {
     events.push(Event::from(ContainerGpuUsed {
         container: container(),
-        job: job(),
-        incarnation: Incarnation(2),
-        rank: Rank(3),
         node: node(),
         window_ms: 10_000,
         devices: vec![GpuUse {

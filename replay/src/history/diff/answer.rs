@@ -44,7 +44,7 @@ pub struct Side {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Sequence>,
     pub at: Timestamp,
-    /// `allocation.decided` or `allocation.kept`.
+    /// `allocation.decided` or `allocation.unchanged`.
     #[serde(rename = "type")]
     pub type_name: String,
     pub objective: f64,

@@ -328,7 +328,7 @@ fn decision(
 fn figures(event: &Event) -> Option<&Figures> {
     match event {
         Event::AllocationDecided(event) => Some(&event.outcome),
-        Event::AllocationKept(event) => Some(&event.outcome),
+        Event::AllocationUnchanged(event) => Some(&event.outcome),
         _ => None,
     }
 }

@@ -286,7 +286,7 @@ impl Decided {
             .and_then(|basis| basis.budget);
         let solver = match self.recorded.event() {
             Some(Event::AllocationDecided(event)) => Some(&event.outcome.solver),
-            Some(Event::AllocationKept(event)) => Some(&event.outcome.solver),
+            Some(Event::AllocationUnchanged(event)) => Some(&event.outcome.solver),
             _ => None,
         };
         let by_time = solver.is_some_and(|solver| solver.stopped_by == StoppedBy::Time);

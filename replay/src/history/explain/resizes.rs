@@ -75,7 +75,7 @@ impl Resizes {
                     resized(last, event.containers, fact.at);
                 }
             }
-            Some(Event::PartitionKept(event)) if event.job == *job => {
+            Some(Event::ResizeAbandoned(event)) if event.job == *job => {
                 self.asked = None;
                 if let Some(last) = self.all.last_mut() {
                     last.given_up = Some(event.reason.clone());

@@ -294,8 +294,8 @@ impl Ledger {
         if self.window.clip(ms(at), ms(at) + 1) == 0 {
             return;
         }
-        let row = self.gpus.entry(event.job.clone());
-        let row = row.or_insert_with(|| GpuRow::new(&event.job));
+        let row = self.gpus.entry(event.container.job.clone());
+        let row = row.or_insert_with(|| GpuRow::new(&event.container.job));
         for device in &event.devices {
             row.busy_us += device.busy_us;
             row.charged_us += device.charged_us;

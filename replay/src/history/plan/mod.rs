@@ -181,7 +181,7 @@ impl Noted {
                 self.outcome = Some(event.outcome.clone());
                 self.decided = Some(event.clone());
             }
-            Some(Event::AllocationKept(event)) if self.counts() => {
+            Some(Event::AllocationUnchanged(event)) if self.counts() => {
                 self.outcome = Some(event.outcome.clone());
             }
             Some(Event::PlacementRefused(_)) => (self.decided, self.outcome) = (None, None),
@@ -326,7 +326,7 @@ const fn goes_on(reason: StopReason) -> bool {
 fn last_loss(before: &[KeptFact]) -> Option<f64> {
     before.iter().rev().find_map(|it| match it.event() {
         Some(Event::AllocationDecided(event)) => Some(event.outcome.fairness_loss),
-        Some(Event::AllocationKept(event)) => Some(event.outcome.fairness_loss),
+        Some(Event::AllocationUnchanged(event)) => Some(event.outcome.fairness_loss),
         _ => None,
     })
 }

@@ -159,23 +159,25 @@ impl Observed {
                 });
             }
             Some(Event::ContainerStarted(event)) => {
-                self.on(&event.job, |seen| {
-                    let life = seen.life(event.incarnation);
-                    life.member(event.rank).started = Some(at);
+                self.on(&event.container.job, |seen| {
+                    let life = seen.life(event.container.incarnation);
+                    life.member(event.container.rank).started = Some(at);
                     life.ran += 1;
                     if life.ran == life.containers {
                         life.started.get_or_insert(at);
                     }
                 });
             }
-            Some(Event::ContainerReady(event)) => self.on(&event.job, |seen| {
-                let member = seen.life(event.incarnation).member(event.rank);
+            Some(Event::ContainerReady(event)) => self.on(&event.container.job, |seen| {
+                let member = seen
+                    .life(event.container.incarnation)
+                    .member(event.container.rank);
                 member.ready.get_or_insert(at);
             }),
             Some(Event::ContainerExited(event)) => {
-                self.on(&event.job, |seen| {
-                    let life = seen.life(event.incarnation);
-                    life.member(event.rank).exited = Some(at);
+                self.on(&event.container.job, |seen| {
+                    let life = seen.life(event.container.incarnation);
+                    life.member(event.container.rank).exited = Some(at);
                     if !life.over {
                         life.exited = Some(at);
                     }

@@ -60,8 +60,9 @@ fn lives_that_failed_before_the_fork_count() {
 
 fn hasty(log: &[Arc<Recorded>], last_runs: bool) -> Vec<Arc<Recorded>> {
     let place = |is: fn(&Event) -> bool| log.iter().position(|it| it.event().is_some_and(is));
-    let last = place(|it| matches!(it, Event::ContainerStarted(event) if event.rank.0 == 2))
-        .expect("the last of them");
+    let last =
+        place(|it| matches!(it, Event::ContainerStarted(event) if event.container.rank.0 == 2))
+            .expect("the last of them");
     let exited = place(|it| matches!(it, Event::ContainerExited(_))).expect("an exit");
     let started = place(|it| matches!(it, Event::PartitionStarted(_))).expect("a start");
     let mut order: Vec<usize> = (0..log.len()).filter(|it| *it != started).collect();

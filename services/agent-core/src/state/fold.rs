@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use dormouse_messages::events::{
     CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRejected, CheckpointRequested,
     CheckpointSaved, ContainerExited, JobAdmitted, JobRevised, NodeGpuReconciled, NodeJoined,
-    PartitionKept, PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
+    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, ResizeAbandoned,
     TasksAssigned, TasksEnded,
 };
 use dormouse_messages::serialized_spec::SerializedSpec;
@@ -154,7 +154,7 @@ impl AgentState {
     }
 
     /// A restarted agent must not request the checkpoint again.
-    fn kept(&mut self, event: &PartitionKept) {
+    fn kept(&mut self, event: &ResizeAbandoned) {
         if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
             partition.save = None;
         }
@@ -283,7 +283,7 @@ impl AgentState {
             self.know(&event.container, Known::Exited);
         }
         self.over(&event.container);
-        self.prune(&event.job);
+        self.prune(&event.container.job);
     }
 
     /// No wildcard: every new event type must be considered.
@@ -309,7 +309,7 @@ impl AgentState {
             Event::PartitionLeaveRequested(event) => self.leave(event, sequence),
             Event::PartitionResized(event) => self.resized(event),
             Event::CheckpointRequested(event) => self.save(event, sequence),
-            Event::PartitionKept(event) => self.kept(event),
+            Event::ResizeAbandoned(event) => self.kept(event),
             Event::TasksAssigned(event) => self.give(event, sequence),
             Event::JobCompleted(event) => self.ended(&event.job),
             Event::JobFailed(event) => self.ended(&event.job),
@@ -326,8 +326,8 @@ impl AgentState {
             Event::ContainerExited(event) => self.exited(event),
             Event::ContainerReady(event) => {
                 self.ready(&event.container, Readiness::Ready);
-                let coordinated = self.partition_mut(&event.job, event.incarnation);
-                if let (Rank(0), Some(partition)) = (event.rank, coordinated) {
+                let coordinated = self.partition_mut(&event.container.job, event.container.incarnation);
+                if let (Rank(0), Some(partition)) = (event.container.rank, coordinated) {
                     partition.coordinator_ready = true;
                 }
             }
@@ -369,7 +369,7 @@ impl AgentState {
             | Event::PlanAccepted(_)
             | Event::PlanMissed(_)
             | Event::AllocationDecided(_)
-            | Event::AllocationKept(_)
+            | Event::AllocationUnchanged(_)
             | Event::PlacementRefused(_)
             | Event::PartitionStarted(_)
             | Event::PartitionStopped(_)

@@ -103,9 +103,6 @@ impl Given {
         self.event(serde_json::from_value::<PlacementDecided>(placed).expect("a placement"));
         self.event(ContainerReady {
             container: self.container(),
-            job: job(),
-            incarnation: self.incarnation,
-            rank: Rank(0),
             node: "n0".parse().expect("valid"),
             after_ms: 1000,
             token_blake3: None,
@@ -115,9 +112,6 @@ impl Given {
     fn exited(&mut self) {
         self.event(ContainerExited {
             container: self.container(),
-            job: job(),
-            incarnation: self.incarnation,
-            rank: Rank(0),
             node: "n0".parse().expect("valid"),
             exit_code: Some(0),
             signal: None,
@@ -130,9 +124,6 @@ impl Given {
     fn says(&mut self, activity: NotebookActivity, idle_s: u64) {
         self.event(NotebookObserved {
             container: self.container(),
-            job: job(),
-            incarnation: self.incarnation,
-            rank: Rank(0),
             node: "n0".parse().expect("valid"),
             activity,
             idle_ms: idle_s * 1000,

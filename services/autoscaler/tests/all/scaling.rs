@@ -103,9 +103,6 @@ impl Given {
             };
             self.event(ContainerReady {
                 container,
-                job: job(),
-                incarnation: Incarnation(1),
-                rank: Rank(rank),
                 node: "n0".parse().expect("valid"),
                 after_ms: 1000,
                 token_blake3: None,

@@ -52,9 +52,6 @@ impl Given {
     fn started(&mut self, rank: u32, on: &str) {
         self.fold(ContainerStarted {
             container: container(rank),
-            job: job(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
             node: node(on),
             pid: 0,
         });
@@ -63,9 +60,6 @@ impl Given {
     fn ready(&mut self, rank: u32, on: &str) {
         self.fold(ContainerReady {
             container: container(rank),
-            job: job(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
             node: node(on),
             after_ms: 0,
             token_blake3: None,
@@ -212,7 +206,6 @@ fn a_replica_is_stopped_when_no_gateway_uses_it_any_more() {
     let unrouted = |gateway: &GatewayId, answers: Sequence| GatewayUnrouted {
         gateway: gateway.clone(),
         container: container(1),
-        job: job(),
         answers,
         closed: 0,
     };
@@ -259,9 +252,6 @@ fn a_replica_that_is_not_ready_any_more_is_replaced_after_a_while() {
     let mut given = Given::running(service());
     given.fold(ContainerUnready {
         container: container(1),
-        job: job(),
-        incarnation: Incarnation(1),
-        rank: Rank(1),
         node: node("n0"),
         reason: "no answer".to_owned(),
     });

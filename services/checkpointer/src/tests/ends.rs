@@ -124,9 +124,6 @@ fn a_job_is_tried_again_after_one_second_then_two() {
                 incarnation: Incarnation(2),
                 ..container(rank)
             },
-            job: job(),
-            incarnation: Incarnation(2),
-            rank: Rank(rank),
             node: node("n1"),
             exit_code: Some(1),
             signal: None,
@@ -243,7 +240,7 @@ fn what_goes_on_while_it_saves_is_stopped_once_it_has_saved() {
 
 #[test]
 fn what_goes_on_and_cannot_save_stays_as_it_was() {
-    const KEPT: &[&str] = &["dormouse.partition.kept.v1"];
+    const KEPT: &[&str] = &["dormouse.resize.abandoned.v1"];
     let mut given = saves_and_goes_on();
     given.not_saved();
     given.step(KEPT);

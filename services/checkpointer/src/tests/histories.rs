@@ -191,9 +191,6 @@ impl History {
         if let Some((id, node, false)) = self.pick(number) {
             self.live.insert(id.clone(), (node.clone(), true));
             self.fold(ContainerStarted {
-                job: id.job.clone(),
-                incarnation: id.incarnation,
-                rank: id.rank,
                 container: id,
                 node,
                 pid: 0,
@@ -212,9 +209,6 @@ impl History {
         }
         self.live.remove(&id);
         self.fold(ContainerExited {
-            job: id.job.clone(),
-            incarnation: id.incarnation,
-            rank: id.rank,
             container: id,
             node,
             exit_code: code,

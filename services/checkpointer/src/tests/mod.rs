@@ -105,9 +105,6 @@ impl Given {
                 incarnation: life,
                 ..container(rank)
             },
-            job: job(),
-            incarnation: life,
-            rank: Rank(rank),
             node: node("n0"),
             pid: 0,
         });
@@ -197,9 +194,6 @@ impl Given {
                 incarnation: life,
                 ..container(rank)
             },
-            job: job(),
-            incarnation: life,
-            rank: Rank(rank),
             node: node(on),
             exit_code: None,
             signal: Some(9),
@@ -250,9 +244,6 @@ impl Given {
     fn evict_with(&mut self, rank: u32, exit_code: Option<i32>) {
         self.fold(ContainerExited {
             container: container(rank),
-            job: job(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
             node: node("n0"),
             exit_code,
             signal: None,

@@ -84,9 +84,6 @@ impl Given {
                     incarnation: Incarnation(1),
                     rank: Rank(*rank),
                 },
-                job: other(name),
-                incarnation: Incarnation(1),
-                rank: Rank(*rank),
                 node: node(on),
                 pid: 0,
             });

@@ -141,7 +141,7 @@ fn word(event: &Event) -> String {
         Event::PartitionStopped(it) => {
             format!("stopped: {:?}, attempts {}", it.reason, it.attempts)
         }
-        Event::PartitionKept(_) => "kept".to_owned(),
+        Event::ResizeAbandoned(_) => "kept".to_owned(),
         Event::JobCompleted(_) => "completed".to_owned(),
         Event::JobFailed(it) => format!("failed, attempts {}", it.attempts),
         Event::JobCancelled(_) => "cancelled".to_owned(),

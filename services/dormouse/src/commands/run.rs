@@ -196,10 +196,10 @@ async fn end(mut events: Receiver<LogItem>, job: JobId) -> anyhow::Result<End> {
             continue;
         };
         let (phase, reason) = match recorded.event() {
-            Some(Event::ContainerExited(exited)) if exited.job == job => {
-                let newer = failed.is_none_or(|(life, _)| life < exited.incarnation);
+            Some(Event::ContainerExited(exited)) if exited.container.job == job => {
+                let newer = failed.is_none_or(|(life, _)| life < exited.container.incarnation);
                 if let Some(code) = code_of(exited).filter(|_| newer) {
-                    failed = Some((exited.incarnation, code));
+                    failed = Some((exited.container.incarnation, code));
                 }
                 continue;
             }

@@ -452,7 +452,7 @@ async fn allocation(
         Released::Now => {
             next_event(events, Some(ALLOCATION_PATIENCE), |event| match event {
                 Event::AllocationDecided(event) => found(&event.jobs, &event.outcome.waiting),
-                Event::AllocationKept(event) => found(&[], &event.outcome.waiting),
+                Event::AllocationUnchanged(event) => found(&[], &event.outcome.waiting),
                 _ => None,
             })
             .await?

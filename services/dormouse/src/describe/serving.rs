@@ -75,17 +75,17 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::PartitionResizeRequested(e) => &e.job,
         Event::PartitionLeaveRequested(e) => &e.job,
         Event::PartitionResized(e) => &e.job,
-        Event::ContainerReady(e) => &e.job,
-        Event::ContainerUnready(e) => &e.job,
-        Event::MemberAcknowledged(e) => &e.job,
-        Event::GatewayUnrouted(e) => &e.job,
+        Event::ContainerReady(e) => &e.container.job,
+        Event::ContainerUnready(e) => &e.container.job,
+        Event::MemberAcknowledged(e) => &e.container.job,
+        Event::GatewayUnrouted(e) => &e.container.job,
         Event::ServiceMeasured(e) => &e.job,
         Event::ServiceScaled(e) => &e.job,
         Event::NotebookWarned(e) => &e.job,
-        Event::NotebookObserved(e) => &e.job,
-        Event::ContainerExecStarted(e) => &e.job,
-        Event::ContainerExecEnded(e) => &e.job,
-        Event::ContainerGpuUsed(e) => &e.job,
+        Event::NotebookObserved(e) => &e.container.job,
+        Event::ContainerExecStarted(e) => &e.container.job,
+        Event::ContainerExecEnded(e) => &e.container.job,
+        Event::ContainerGpuUsed(e) => &e.container.job,
         _ => return false,
     };
     about == job
@@ -94,7 +94,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
 fn exec_started(e: &ContainerExecStarted) -> String {
     let by = match e.by {
         ExecBy::Operator => "the operator",
-        ExecBy::Tenant => e.job.tenant(),
+        ExecBy::Tenant => e.container.job.tenant(),
     };
     let terminal = if e.terminal { ", at a terminal" } else { "" };
     let command = e.command.join(" ");

@@ -46,7 +46,7 @@ fn a_checkpoint_that_goes_wrong_costs_work_but_no_job() {
         match event {
             Event::CheckpointFailed(event) => failed.insert(event.job.name().to_owned()),
             Event::ContainerExited(event) if event.signal == Some(9) => {
-                failed.insert(event.job.name().to_owned())
+                failed.insert(event.container.job.name().to_owned())
             }
             _ => false,
         };

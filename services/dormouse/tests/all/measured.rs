@@ -113,7 +113,7 @@ fn what_a_tenants_proxy_measures_scales_its_service() {
     assert!(scaled.observed.rate > 1.0, "{scaled:?}");
     holds_back_to_a_measurement(&cluster, &scaled, cause);
     cluster.wait_event("a second replica", |event| match event {
-        Event::ContainerStarted(it) if it.rank.0 == 1 => Some(()),
+        Event::ContainerStarted(it) if it.container.rank.0 == 1 => Some(()),
         _ => None,
     });
     runtime.block_on(flood(&cluster));

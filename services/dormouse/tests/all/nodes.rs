@@ -16,7 +16,9 @@ fn endless(name: &str, more: Value) -> Value {
 fn places(cluster: &Cluster, job: &str) -> Vec<String> {
     let log = cluster.log();
     let started = log.iter().filter_map(|it| match it.event() {
-        Some(Event::ContainerStarted(it)) if it.job.to_string() == job => Some(it.node.to_string()),
+        Some(Event::ContainerStarted(it)) if it.container.job.to_string() == job => {
+            Some(it.node.to_string())
+        }
         _ => None,
     });
     started.collect()

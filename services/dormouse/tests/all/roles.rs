@@ -27,7 +27,7 @@ fn a_parameter_server_serves_workers_that_come_and_go() {
     let mut on = BTreeSet::new();
     cluster.wait_event("three workers and their server", |event| {
         if let Event::ContainerStarted(it) = event {
-            on.insert(it.rank.0);
+            on.insert(it.container.rank.0);
         }
         (on.len() == 4).then_some(())
     });

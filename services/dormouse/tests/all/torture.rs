@@ -218,7 +218,9 @@ fn what_ran_on_a_node_that_is_fenced_starts_elsewhere_at_once() {
     let mut processes = Processes::start_with(600);
     processes.submit("a", 60, 1);
     let at = |event: &Event| match event {
-        Event::ContainerStarted(event) if event.job.name() == "a" => Some(event.node.clone()),
+        Event::ContainerStarted(event) if event.container.job.name() == "a" => {
+            Some(event.node.clone())
+        }
         _ => None,
     };
     let node = processes.cluster.wait_event("a start", at);

@@ -124,7 +124,6 @@ fn a_leaving_replica_is_answered_with_the_request_that_it_answers_once_a_gateway
         Event::from(GatewayUnrouted {
             gateway: "g0".parse().expect("valid"),
             container: one.clone(),
-            job: model(),
             answers: Sequence(answers),
             closed: 0,
         })

@@ -81,7 +81,9 @@ impl Agent {
     }
 
     pub(super) fn let_all_go(&self, ready: &ContainerReady) {
-        let gang = |id: &&ContainerId| id.job == ready.job && id.incarnation == ready.incarnation;
+        let gang = |id: &&ContainerId| {
+            id.job == ready.container.job && id.incarnation == ready.container.incarnation
+        };
         self.actors
             .keys()
             .filter(gang)

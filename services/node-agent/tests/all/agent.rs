@@ -169,7 +169,7 @@ fn a_requested_checkpoint_is_saved_before_the_exit() {
         .reports()
         .iter()
         .filter(|event| !matches!(event, Event::ContainerStarted(_) | Event::NodeJoined(_)))
-        .filter(|event| !matches!(event, Event::ContainerExited(it) if it.rank.0 == 1))
+        .filter(|event| !matches!(event, Event::ContainerExited(it) if it.container.rank.0 == 1))
         .map(|event| event.subject_name())
         .collect();
     assert_eq!(names[0], "progress");

@@ -112,13 +112,13 @@ async fn killed_agents_lose_and_repeat_nothing() {
     wait(
         &log,
         "start",
-        |event| matches!(event, Event::ContainerStarted(it) if it.rank.0 == 0),
+        |event| matches!(event, Event::ContainerStarted(it) if it.container.rank.0 == 0),
     )
     .await;
     wait(
         &log,
         "start",
-        |event| matches!(event, Event::ContainerStarted(it) if it.rank.0 == 1),
+        |event| matches!(event, Event::ContainerStarted(it) if it.container.rank.0 == 1),
     )
     .await;
 
@@ -137,7 +137,7 @@ async fn killed_agents_lose_and_repeat_nothing() {
     let exit = wait(
         &log,
         "exit",
-        |event| matches!(event, Event::ContainerExited(it) if it.rank.0 == 1),
+        |event| matches!(event, Event::ContainerExited(it) if it.container.rank.0 == 1),
     )
     .await;
     assert!(matches!(exit, Event::ContainerExited(it) if it.exit_code == Some(5) && !it.evicted));
@@ -153,7 +153,7 @@ async fn killed_agents_lose_and_repeat_nothing() {
     let exit = wait(
         &log,
         "exit",
-        |event| matches!(event, Event::ContainerExited(it) if it.rank.0 == 0),
+        |event| matches!(event, Event::ContainerExited(it) if it.container.rank.0 == 0),
     )
     .await;
     assert!(matches!(exit, Event::ContainerExited(it) if it.signal == Some(15) && !it.evicted));

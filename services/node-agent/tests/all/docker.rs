@@ -490,12 +490,13 @@ fn members_in_containers_read_their_file_and_answer() {
     log.wait_started(&id(1, 0));
     log.append(placed_more(1, &[(1, NODE)]));
     log.append(resize(1, &[1], &[], &[0], ResizeCause::Adjusted));
-    let is_ready = |event: &Event| matches!(event, Event::ContainerReady(it) if it.rank.0 == 1);
+    let is_ready =
+        |event: &Event| matches!(event, Event::ContainerReady(it) if it.container.rank.0 == 1);
     log.wait("ready", |event| is_ready(event).then_some(()));
     log.append(resized(1, &[0, 1], ResizeCause::Adjusted));
     for rank in [0, 1] {
         log.wait("joined", |event| match event {
-            Event::MemberAcknowledged(it) if it.rank.0 == rank => {
+            Event::MemberAcknowledged(it) if it.container.rank.0 == rank => {
                 (it.state == Acknowledged::Joined).then_some(())
             }
             _ => None,

@@ -108,7 +108,7 @@ fn free_port() -> u16 {
 fn wait_answer(log: &FakeLog, rank: u32, generation: u32, state: Acknowledged) -> Option<u64> {
     log.wait(&format!("{state:?} of {rank}"), |event| match event {
         Event::MemberAcknowledged(it)
-            if (it.rank.0, it.generation, it.state) == (rank, generation, state) =>
+            if (it.container.rank.0, it.generation, it.state) == (rank, generation, state) =>
         {
             Some(it.step)
         }
@@ -241,7 +241,7 @@ fn who_does_not_leave_is_stopped_and_a_silent_newcomer_counts_as_ready() {
         assert_eq!(log.wait_exited(&id(1, rank)).signal, Some(15));
     }
     let is_answer = |event: &Event| match event {
-        Event::MemberAcknowledged(it) => it.rank.0 != 1,
+        Event::MemberAcknowledged(it) => it.container.rank.0 != 1,
         _ => false,
     };
     assert_eq!(log.count(is_answer), 0);

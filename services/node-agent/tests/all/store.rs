@@ -232,8 +232,8 @@ fn resumed_elsewhere(spoil: impl FnOnce(&Gated)) -> (FakeLog, CheckpointSaved, V
     );
     let _agent = Running::with_store(&log, second.config(), &store);
     log.wait("a start or an exit", |event| match event {
-        Event::ContainerStarted(it) if it.incarnation.0 == 2 => Some(()),
-        Event::ContainerExited(it) if it.incarnation.0 == 2 => Some(()),
+        Event::ContainerStarted(it) if it.container.incarnation.0 == 2 => Some(()),
+        Event::ContainerExited(it) if it.container.incarnation.0 == 2 => Some(()),
         _ => None,
     });
     let later = log.events().split_off(head);

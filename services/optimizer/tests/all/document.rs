@@ -66,7 +66,7 @@ fn nothing_to_change_is_kept_with_a_reason() {
     let mut document = example();
     document["jobs"][0]["previous"] = json!({"n0": 6});
     let value = solved(&document);
-    assert_eq!(value["type"], "dormouse.allocation.kept.v1");
+    assert_eq!(value["type"], "dormouse.allocation.unchanged.v1");
     assert!(
         value["reason"]
             .as_str()

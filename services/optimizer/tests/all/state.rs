@@ -107,7 +107,10 @@ fn what_is_left_of_a_partition_in_place_is_said() {
     history.push(*decided);
     let state = history.fold::<ClusterState>();
     let again = Optimizer::default().make(&state, history.now()).event;
-    assert!(matches!(again, Event::AllocationKept(_)), "it is said once");
+    assert!(
+        matches!(again, Event::AllocationUnchanged(_)),
+        "it is said once"
+    );
 }
 
 /// A notebook's kernels live in its server's memory; replicas of a service are interchangeable.
@@ -178,7 +181,7 @@ fn what_nothing_asks_for_any_more_is_made_again() {
     assert_eq!(optimizer.decide(&state, now).proposals, []);
     let again = optimizer.decide_again(&state, now, optimizer.budget());
     let again = again.proposals.first().map(|it| it.event.type_name());
-    assert_eq!(again, Some("dormouse.allocation.kept.v1"));
+    assert_eq!(again, Some("dormouse.allocation.unchanged.v1"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::*;
-use dormouse_messages::{Event, Incarnation, Rank};
+use dormouse_messages::{Event, Incarnation};
 
 use crate::given::{Given, at, job, node};
 
@@ -71,9 +71,6 @@ fn a_node_that_fails_start_after_start_is_quarantined_and_comes_back() {
     // A successful start clears the node.
     given.push(ContainerStarted {
         container: "ads/z/1/0".parse().expect("valid"),
-        job: job("ads/z"),
-        incarnation: Incarnation(1),
-        rank: Rank(0),
         node: node("n0"),
         pid: 1,
     });

@@ -202,9 +202,6 @@ impl Given {
                     incarnation: Incarnation(1),
                     rank,
                 },
-                job: id.clone(),
-                incarnation: Incarnation(1),
-                rank,
                 node: node(on),
                 pid: 0,
             });

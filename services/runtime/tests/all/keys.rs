@@ -93,7 +93,7 @@ async fn follows(secured: &Secured) {
     let mut again = agent.follow(Sequence(31));
     assert_eq!(sequences(&mut again, 42).await, Vec::from_iter(31..=42));
     let exited: ContainerExited = serde_json::from_value(serde_json::json!({
-        "container": "ads/lr/1/0", "job": "ads/lr", "incarnation": 1, "rank": 0, "node": "n0",
+        "container": "ads/lr/1/0", "node": "n0",
         "exit_code": 0, "out_of_memory": false,
     }))
     .expect("valid");

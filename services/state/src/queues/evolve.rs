@@ -25,7 +25,7 @@ impl Fold for Queues {
         self.credit_arrivals();
         if recorded
             .event()
-            .is_some_and(|event| !self.witness.believes(event))
+            .is_some_and(|event| !self.authority.validates(event))
         {
             return;
         }
@@ -49,7 +49,7 @@ impl Fold for Queues {
                 self.allocate(event);
                 self.wait(&event.outcome.waiting);
             }
-            Some(Event::AllocationKept(event)) => self.wait(&event.outcome.waiting),
+            Some(Event::AllocationUnchanged(event)) => self.wait(&event.outcome.waiting),
             Some(Event::PartitionStarted(event)) => {
                 if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
                     *running = event.containers;
@@ -62,7 +62,7 @@ impl Fold for Queues {
                     *running = event.containers;
                 }
             }
-            Some(Event::PartitionKept(event)) => {
+            Some(Event::ResizeAbandoned(event)) => {
                 self.update(&event.job, |job| {
                     if let Stand::Released { running, given, .. } = &mut job.stand {
                         *given = *running;
@@ -76,8 +76,8 @@ impl Fold for Queues {
         }
     }
 
-    fn doubts(&self, recorded: &Recorded) -> Option<String> {
-        self.witness.doubts(recorded.event()?)
+    fn rejects(&self, recorded: &Recorded) -> Option<String> {
+        self.authority.rejects(recorded.event()?)
     }
 
     fn log_time(&self) -> Option<Timestamp> {

@@ -198,7 +198,7 @@ pub struct Durations {
 pub struct Queues {
     pub now: Timestamp,
     pub clock: LogClock,
-    pub witness: PlacementAuthority,
+    pub authority: PlacementAuthority,
     pub sequence: Sequence,
     pub policy: Policy,
     pub nodes: Membership,

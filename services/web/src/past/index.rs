@@ -35,7 +35,7 @@ impl Index {
         let job = match recorded.event() {
             Some(Event::CheckpointSaved(event)) => Some(&event.job),
             Some(Event::CheckpointFailed(event)) => Some(&event.job),
-            Some(Event::ContainerExited(event)) => Some(&event.job),
+            Some(Event::ContainerExited(event)) => Some(&event.container.job),
             _ => None,
         };
         if let Some(job) = job {
@@ -43,7 +43,7 @@ impl Index {
         }
         let epoch = match recorded.event() {
             Some(Event::AllocationDecided(event)) => Some(event.epoch),
-            Some(Event::AllocationKept(_)) => None,
+            Some(Event::AllocationUnchanged(_)) => None,
             _ => return,
         };
         let basis = recorded.event().and_then(Event::basis);

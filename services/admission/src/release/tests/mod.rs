@@ -10,7 +10,7 @@ mod nodes;
 mod short;
 
 use dormouse_messages::events::{
-    AllocationKept, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, Outcome,
+    AllocationUnchanged, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, Outcome,
     TenantConfigured, Waiting,
 };
 use dormouse_messages::policy::{Admit, Allocation, Policy, Queue};
@@ -157,7 +157,7 @@ impl Given {
             waiting: waiting.collect(),
             ..Outcome::default()
         };
-        let kept = AllocationKept {
+        let kept = AllocationUnchanged {
             reason: String::new(),
             outcome,
             basis: None,

@@ -12,7 +12,7 @@ fn what_is_passed_over_has_a_reason() {
     let doubts = |given: &Given, event: &ServiceMeasured, ahead_s: i64| {
         let time = Timestamp::from_micros(given.now().as_micros() + ahead_s * 1_000_000);
         let event = Event::from(event.clone());
-        given.state.doubts(&Recorded {
+        given.state.rejects(&Recorded {
             sequence: given.sequence.next(),
             stored_at: given.now(),
             writer: Writer::Gateway,

@@ -91,9 +91,6 @@ pub fn placed(job: &JobId, incarnation: u32, places: &[(u32, &str, u16)]) -> Eve
 pub fn ready(container: &ContainerId, name: &str) -> Event {
     Event::from(ContainerReady {
         container: container.clone(),
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         node: node(name),
         after_ms: 10,
         token_blake3: None,
@@ -103,9 +100,6 @@ pub fn ready(container: &ContainerId, name: &str) -> Event {
 pub fn unready(container: &ContainerId, name: &str) -> Event {
     Event::from(ContainerUnready {
         container: container.clone(),
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         node: node(name),
         reason: "no answer".to_owned(),
     })
@@ -114,9 +108,6 @@ pub fn unready(container: &ContainerId, name: &str) -> Event {
 pub fn exited(container: &ContainerId, name: &str) -> Event {
     Event::from(ContainerExited {
         container: container.clone(),
-        job: container.job.clone(),
-        incarnation: container.incarnation,
-        rank: container.rank,
         node: node(name),
         exit_code: Some(0),
         signal: None,
