@@ -40,6 +40,8 @@ struct Word {
     log_us: i64,
     /// [`LogClock::back_us`] then.
     back_us: i64,
+    /// Time by which the stamp was late.
+    lag_us: i64,
 }
 
 /// The log's time, folded from its events.
@@ -106,14 +108,17 @@ impl LogClock {
     }
 
     fn hear(&mut self, recorded: &Recorded) {
+        let mut lag_us = 0;
         if let Some(before) = self.words.get(&recorded.envelope.source) {
-            // By the host's clock the brokers' went back further than known: a silence fell on a step. The
-            // missed time must not count once the clock is right.
             let passed_us = recorded.envelope.time.as_micros();
             let passed_us = passed_us.saturating_sub(before.written_us);
             let stamped_us = recorded.stored_at.as_micros();
             let stamped_us = stamped_us.saturating_sub(before.stamp_us);
+            // A report that waited for its broker is stamped late; the next one is not a step back.
             let step_us = stamped_us.saturating_sub(passed_us);
+            let step_us = step_us.saturating_add(before.lag_us);
+            lag_us = step_us.max(0);
+            // A silence hid part of a step back: the silence is no time when the clock is right again.
             if step_us < -TRUSTED_US {
                 let back_us = before.back_us.saturating_add(step_us);
                 self.back_us = self.back_us.min(back_us);
@@ -124,6 +129,7 @@ impl LogClock {
             stamp_us: recorded.stored_at.as_micros(),
             log_us: self.now.as_micros(),
             back_us: self.back_us,
+            lag_us,
         };
         match recorded.writer {
             Writer::Node | Writer::Gateway | Writer::Operator => {
@@ -450,6 +456,21 @@ mod tests {
         assert_eq!(clock.pass(&event(3, Writer::Placer, 191 - 300, 1)), at(1));
         assert_eq!(clock.pass(&word("n1", 195 - 300, 195)), at(5));
         assert_eq!(clock.pass(&word("n0", 205, 205)), at(15));
+    }
+
+    #[test]
+    fn a_report_that_waited_for_its_broker_is_no_step_of_the_clock() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 0));
+        clock.pass(&word("n1", 1, 1));
+        // Written before an outage of a minute and stored after the outage, several times.
+        for outage in 1..=5 {
+            let back = outage * 100;
+            clock.pass(&word("n0", back + 61, back));
+            clock.pass(&word("n0", back + 62, back + 62));
+        }
+        assert_eq!(clock.back_us, 0);
+        assert_eq!(clock.pass(&word("n1", 900, 900)), at(900));
     }
 
     #[test]

@@ -121,6 +121,7 @@ impl Notebooks {
         let gateways = self.gateways.values();
         let own = gateways.filter_map(|url| own_address(url, job));
         let mut own: Vec<String> = own.collect();
+        own.sort();
         own.dedup();
         own
     }
@@ -137,6 +138,7 @@ impl Notebooks {
             )
         };
         let mut paths: Vec<String> = self.gateways.values().map(path).collect();
+        paths.sort();
         paths.dedup();
         paths
     }

@@ -307,7 +307,7 @@ def shares(cluster, path, log):
     windows = [it["data"] for it in log if it["type"] == "dormouse.container.gpu_used.v1"]
     fine, together = True, 0.0
     for job, (request, limit) in SHARES.items():
-        own = [it for it in windows if it["job"] == job and it["window_ms"] >= 5000]
+        own = [it for it in windows if it["container"].startswith(job + "/") and it["window_ms"] >= 5000]
         parts = [it["devices"][0]["charged_us"] / it["window_ms"] / 1000 for it in own]
         if not parts:
             print("GPU        %-15s nothing was told of it" % job)
@@ -339,7 +339,7 @@ def report(cluster, load, saved_ms, began, ended):
     of = lambda name: [it for it in log if it["type"] == "dormouse.%s.v1" % name]  # noqa: E731
     scaled = of("service.scaled")
     print("Replicas   %s" % " → ".join(str(it["data"]["replicas"]) for it in scaled if it["data"]["job"] == "shop/digits"))
-    starts = sorted(it["data"]["after_ms"] for it in of("container.ready") if it["data"]["job"] == "shop/digits")
+    starts = sorted(it["data"]["after_ms"] for it in of("container.ready") if it["data"]["container"].startswith("shop/digits/"))
     print("           %d starts, median %.1f s" % (len(starts), quantile(starts, 0.5) / 1000))
     for index in range(JOBS):
         job = "lab/train-%d" % index

@@ -70,7 +70,9 @@ fn every_event_that_names_a_job_is_shown_to_it() {
         };
         all += 1;
         let data: Value = serde_json::from_str(&text).expect("JSON");
-        let Some(job) = data["data"]["job"].as_str() else {
+        let of_container = data["data"]["container"].as_str();
+        let of_container = of_container.and_then(|id| id.rsplitn(3, '/').nth(2));
+        let Some(job) = data["data"]["job"].as_str().or(of_container) else {
             continue;
         };
         of_jobs += 1;

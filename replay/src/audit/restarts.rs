@@ -13,6 +13,13 @@ use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Epoch, Event, Incarnation, JobId, Recorded, Sequence};
 use dormouse_state::ClusterState;
 
+/// A job that ended or is to be cancelled.
+#[derive(Debug, Clone, Copy)]
+struct Gone {
+    at: Sequence,
+    was_in_place: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Pending {
     epoch: Epoch,
@@ -28,7 +35,7 @@ pub struct Restarts {
     in_place: BTreeSet<JobId>,
     placed: BTreeMap<JobId, Incarnation>,
     /// Jobs that ended, or are to be cancelled, after the state of the last decision.
-    gone: BTreeMap<JobId, Sequence>,
+    gone: BTreeMap<JobId, Gone>,
     pending: Option<Pending>,
     restarted: u64,
 }
@@ -80,13 +87,21 @@ impl Restarts {
     }
 
     fn goes(&mut self, job: &JobId, at: Sequence) {
-        self.gone.insert(job.clone(), at);
+        let was_in_place = self.in_place.contains(job);
+        self.gone
+            .entry(job.clone())
+            .or_insert(Gone { at, was_in_place });
     }
 
     fn ends(&mut self, job: &JobId, at: Sequence) {
         self.goes(job, at);
         self.placed.remove(job);
         self.in_place.remove(job);
+    }
+
+    fn is_in_place(&self, job: &JobId) -> bool {
+        let gone = self.gone.get(job);
+        self.in_place.contains(job) || gone.is_some_and(|gone| gone.was_in_place)
     }
 
     /// Rule 1.
@@ -97,7 +112,8 @@ impl Restarts {
         let is_bound = policy.is_none_or(|(_, it)| *it == Allocation::Dorm);
         let listed = event.jobs.iter();
         let listed = listed.filter(|it| it.containers > 0 && !it.new);
-        let restarts = listed.filter(|it| !self.in_place.contains(&it.job));
+        self.gone.retain(|_, gone| gone.at > asof);
+        let restarts = listed.filter(|it| !self.is_in_place(&it.job));
         let restarts: BTreeSet<JobId> = restarts.map(|it| it.job.clone()).collect();
         let outcome = &event.outcome;
         let (epoch, adjusted) = (event.epoch, outcome.adjusted_jobs);
@@ -116,7 +132,6 @@ impl Restarts {
             ));
         }
         self.restarted += restarts.len() as u64;
-        self.gone.retain(|_, at| *at > asof);
         self.pending = Some(Pending {
             epoch,
             at,

@@ -1,5 +1,5 @@
 //! A model node: the shipped agent machine ([`dormouse_agent_core`]) over model containers
-//! ([`super::programs`]).
+//! ([`super::container_runtime`]).
 //!
 //! 1. Log events and reports pass as the link allows.
 //! 2. A killed agent leaves its containers, and their reports on disk. The next agent continues from the

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Interrupted work makes a new plan, and due events of an older plan are void. The programs, not the
-//! agents' reports, tell the ground truth ([`super::world`]).
+//! agents' reports, tell the ground truth ([`super::ground_truth`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000;
 /// The outcome of a service's append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    Incarnations {
+    Survives {
         answer_us: u64,
     },
     /// No answer comes in time, and a prefix of the events is stored.
@@ -260,7 +260,7 @@ impl Faults {
         if self.hits(|rates| rates.doubt) {
             Fate::Doubt { stored, answer_us }
         } else {
-            Fate::Incarnations { answer_us }
+            Fate::Survives { answer_us }
         }
     }
 

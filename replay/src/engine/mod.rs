@@ -8,14 +8,14 @@
 //! On a calm cluster every service acts at once; under [`Faults`] each has two copies. The audit
 //! ([`crate::Audit`]) runs after every event, and with `check` the services' own invariants.
 //!
-//! - Nodes: `agents` (all), `nodes` (one), `programs` (containers), `simulated` (a job's progress), `work`,
-//!   `tasks`, `elastic` (resizes in place), `model` (a job's costs), `routes` (recipients of events), `world`
+//! - Nodes: `agents` (all), `agent_driver` (one), `container_runtime` (containers), `simulated` (a job's progress), `work`,
+//!   `tasks`, `elastic` (resizes in place), `model` (a job's costs), `routes` (recipients of events), `ground_truth`
 //!   (the ground truth).
-//! - Services: `service`, `log`, `brokers` (a replicated log), `proposals` (its clients), `clients` (of
+//! - Services: `service`, `log`, `brokers` (a replicated log), `log_clients` (its clients), `clients` (of
 //!   services), `schedule` (due times).
-//! - Faults: `faults` (all draws), `ailing` (failed starts), `back` (log rollback), `cuts`, `ties`
-//!   (disconnections), `standing` (suspended hosts), `stops` (stopped services), `twins` (second agents).
-//! - Forks: `resume`, `observe`, `retold`.
+//! - Faults: `faults` (all draws), `start_faults` (failed starts), `log_rollback` (log rollback), `host_faults`, `agent_link`
+//!   (disconnections), `suspended_hosts` (suspended hosts), `blackout` (stopped services), `duplicate_agent` (second agents).
+//! - Forks: `resume`, `track_log`, `seed_from_state`.
 
 mod agent_driver;
 mod agent_link;

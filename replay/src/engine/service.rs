@@ -392,7 +392,7 @@ impl<D: Decider> Service<D> {
             events.clear();
         }
         let answered = match fate {
-            Fate::Incarnations { answer_us } => Some((answer_us, None)),
+            Fate::Survives { answer_us } => Some((answer_us, None)),
             Fate::Doubt { stored, answer_us } => {
                 events.truncate(stored);
                 if faults.plant() == Some(Plant::DoubledRetries) {
@@ -428,7 +428,7 @@ impl<D: Decider> Service<D> {
         self.appends += 1;
         let copy = &mut self.copies[index];
         let (is_sent, answer_us) = match faults.fate(append.drafts.len()) {
-            Fate::Incarnations { answer_us } => (true, Some(answer_us)),
+            Fate::Survives { answer_us } => (true, Some(answer_us)),
             Fate::Doubt { stored, .. } => (stored > 0, None),
             Fate::Crashes {
                 stored,

@@ -6,7 +6,7 @@
 //! - [`plan`], [`whatif`], [`changes`]: the effects of changes, now or on the past.
 //! - [`bisect`], [`diff`]: the first event with a property; the first different decision.
 //! - [`slice`], [`trace`], [`anonymise`]: parts and other forms of a log.
-//! - [`seen`]: hides other tenants' names.
+//! - [`redact`]: hides other tenants' names.
 
 pub mod anonymise;
 pub mod bisect;

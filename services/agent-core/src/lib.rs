@@ -4,7 +4,7 @@
 //! - [`state`]: folds the log's requests to the node
 //! - [`reconcile`]: compares them with the node's containers
 //! - [`agent`]: the state machine that drives both
-//! - [`holder`]: the node's lease
+//! - [`lease_holder`]: the node's lease
 //! - [`report`], `exit.rs`: events about containers, and exits
 
 pub mod agent;

@@ -91,7 +91,7 @@ fn run(asked: Asked) -> [Event; 2] {
         ..
     } = asked;
     let container = ContainerId {
-        job: job.clone(),
+        job,
         incarnation,
         rank,
     };

@@ -347,7 +347,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
     };
     let data = context.data_flag();
     print::aside(format!(
-        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml{data}\nStop it here with ^C, or with `dormouse down{data}`; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without walls around them.",
+        "A cluster {nodes} runs at {}, in {}.\nServices are at {gateway}/<tenant>/<name>/.\nThe page is at {page}\nSubmit a job in another terminal: dormouse submit job.yaml{data}\nStop it here with ^C, or with `dormouse down{data}`; containers run on, and the next `up` adopts them.\nIt trusts its user: jobs run as you, without a sandbox around them.",
         cluster.url,
         options.data.display()
     ));

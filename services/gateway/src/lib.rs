@@ -1,11 +1,11 @@
 //! The gateway: a reverse proxy in front of services' replicas. Its routes are a fold of the log; it reports
 //! traffic for the autoscaler, and works on without the log.
 //!
-//! - Pure: [`routes`], [`served`], [`balance`], [`digest`] (sums), [`drain`], [`target`] (which service),
+//! - Pure: [`routes`], [`served`], [`balance`], [`window_stats`] (sums), [`drain`], [`target`] (which service),
 //!   [`access`], [`notebook`], [`headers`].
-//! - Driver: `run`, `server` (threads), `proxy` (one request), `kept` (snapshots).
-//! - State: `hub` (all), `live` (one service), `visit` (one request); `upstream`, `body`, `splice`, `watched`
-//!   (connections), `words` (own answers).
+//! - Driver: `run`, `server` (threads), `proxy` (one request), `snapshot` (snapshots).
+//! - State: `shared_state` (all), `service` (one service), `in_flight` (one request); `upstream`, `body`, `splice`, `watched`
+//!   (connections), `responses` (own answers).
 //!
 //! Invariant: an accepted request is answered, or its client gets a reason.
 

@@ -99,17 +99,17 @@ async fn measure(starts: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("opened");
     let mut plain = Node::new(folder.path().join("plain"), None).await;
-    let mut walled = Node::new(folder.path().join("walled"), Some(Contain::default())).await;
+    let mut sandboxed = Node::new(folder.path().join("sandboxed"), Some(Contain::default())).await;
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for number in 0..starts {
         without.push(plain.start(number).await);
-        with.push(walled.start(number).await);
+        with.push(sandboxed.start(number).await);
     }
     // The first starts read programs from the disk.
     let (without, with) = (&mut without[starts / 10..], &mut with[starts / 10..]);
     let (before, behind) = (quantile(without, 50), quantile(with, 50));
     println!(
-        "start to the program's word, {} of each in turn: {before:.2} ms median and {:.2} p90 without walls, {behind:.2} and {:.2} behind them: {:.2} ms more",
+        "start to the program's word, {} of each in turn: {before:.2} ms median and {:.2} p90 without a sandbox, {behind:.2} and {:.2} behind them: {:.2} ms more",
         without.len(),
         quantile(without, 90),
         quantile(with, 90),
@@ -119,7 +119,7 @@ async fn measure(starts: usize) {
 
 fn main() {
     if !Contain::is_possible() {
-        println!("walls are built by root alone; nothing was measured");
+        println!("only root builds sandboxes; nothing was measured");
         return;
     }
     let numbers = std::env::args().skip(1).find_map(|it| it.parse().ok());

@@ -421,11 +421,13 @@ impl Folder {
     /// Kernel errors.
     pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
         let names = self.names()?.into_iter().take(ENTRIES_LIMIT);
-        let entry = |name: String| {
-            let entry = self.entry(&name).ok()?;
-            Some((name, entry))
+        let entry = |name: String| match self.entry(&name) {
+            Ok(entry) => Some(Ok((name, entry))),
+            // Removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(Err(error)),
         };
-        Ok(names.filter_map(entry).collect())
+        names.filter_map(entry).collect()
     }
 
     /// Returns all names, unsorted, or `None` if there are more than `most`.

@@ -9,7 +9,7 @@
 //!
 //! The pure [`dormouse_agent_core`] decides, this crate acts.
 //!
-//! - A restarted agent folds the log ([`kept`]) and adopts containers, so nothing runs twice. Stopping the
+//! - A restarted agent folds the log ([`snapshot`]) and adopts containers, so nothing runs twice. Stopping the
 //!   agent stops none.
 //! - Without a renewed lease containers end before the lease does, if need be by the [`supervisor`].
 //! - An agent that finds another writing for its node stops.
@@ -206,7 +206,7 @@ async fn live(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let _lock = lock(&config).await?;
-    let (exits, mut exited) = mpsc::unbounded_channel();
+    let (exits, exited) = mpsc::unbounded_channel();
     let marks = open_marks(&config)?;
     let (runtime, supervisor) = open_runtime(&config, marks.clone(), exits).await?;
     if let Some(supervisor) = supervisor.as_ref().filter(|_| !config.fenced) {
@@ -251,12 +251,7 @@ async fn live(
             supervisor,
         ));
     }
-    let addr = agent.clone();
-    actix::spawn(async move {
-        while let Some((container, exit)) = exited.recv().await {
-            addr.do_send(RuntimeExit(container, exit));
-        }
-    });
+    pass_exits(exited, agent.clone());
     pass_on(asked, &agent);
     pass_on(execs, &agent);
     let addr = agent.clone();
@@ -275,6 +270,17 @@ async fn live(
         () = shutdown => agent.do_send(Leave),
     }
     ended.await.map_err(|_| AgentError::Thread)?
+}
+
+fn pass_exits(
+    mut exited: mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, runtime::Exit)>,
+    agent: Addr<Agent>,
+) {
+    actix::spawn(async move {
+        while let Some((container, exit)) = exited.recv().await {
+            agent.do_send(RuntimeExit(container, exit));
+        }
+    });
 }
 
 fn pass_on<M>(asked: Option<mpsc::Receiver<M>>, agent: &Addr<Agent>)

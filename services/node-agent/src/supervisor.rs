@@ -15,8 +15,8 @@
 //!
 //! The supervisor forks, so it has one thread, no async runtime, and never blocks.
 //!
-//! Files: `client` the agent's side; `serve` the loop; `words`, `lines` the protocol and its socket; `init`,
-//! `launch`, `zygote` inits and programs; `held` containers; `sandbox`, `devices`, `netns`, `group`
+//! Files: `client` the agent's side; `serve` the loop; `protocol`, `framed_socket` the protocol and its socket; `init`,
+//! `launch`, `zygote` inits and programs; `child` containers; `sandbox`, `devices`, `netns`, `group`
 //! isolation; `engine` an engine's deadline.
 
 mod child;

@@ -53,7 +53,9 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         }
     }
     let mut placed = with_roles(problem, &cluster, takers.clone(), &rooms);
-    fill(problem, &cluster, &takers, (&mut placed, &mut rooms));
+    if problem.policy.drf == Misfit::Skip {
+        fill(problem, &cluster, &takers, (&mut placed, &mut rooms));
+    }
     for (index, job) in problem.jobs.iter().enumerate() {
         if let Some(nodes) = placed.get(&index) {
             draft.placed[index].clone_from(nodes);

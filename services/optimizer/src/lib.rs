@@ -12,8 +12,8 @@
 //!    (`primal`);
 //! 5. reasons for waiting (`explain`).
 //!
-//! `docs/optimizer.md` has the formulation and the guarantees. The policies `drf` and `static` are `offers`
-//! and `fixed`. Invariant: [`check()`] accepts every solution. The placer assigns processes, ranks and GPUs
+//! `docs/optimizer.md` has the formulation and the guarantees. The policies `drf` and `static` are `drf_policy`
+//! and `static_policy`. Invariant: [`check()`] accepts every solution. The placer assigns processes, ranks and GPUs
 //! to the slots.
 
 pub mod check;

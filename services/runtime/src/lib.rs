@@ -1,11 +1,11 @@
 //! Runs deciders on NATS. The only crate that names the broker.
 //!
-//! - `shell`, `inputs`, `snapshot`, `clock`, `mark`, `ingress`: a decider's actors, [`run_service`].
-//! - `log`: the connection. Reading: `feed`, `follow`, `fetch`, `ranges`, `decode`, `rollback`, `own`.
+//! - `shell`, `observations`, `snapshot`, `clock`, `clock_anchor`, `ingress`: a decider's actors, [`run_service`].
+//! - `log`: the connection. Reading: `shared_follower`, `follow`, `fetch`, `ranges`, `decode`, `rollback`, `reader_account`.
 //!   Writing: `publish`, `appender`, `streams`, `import`.
 //! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders.
-//! - `api`, `node_api`, `turns`, `status`, `tenant`: queries, status messages, a tenant's client.
-//! - `accounts`, `holder`, `proof`: keys. `broker`: the supervised nats-server.
+//! - `api`, `node_api`, `fair_queue`, `status`, `tenant`: queries, status messages, a tenant's client.
+//! - `accounts`, `key_identity`, `credentials`: keys. `broker`: the supervised nats-server.
 //! - `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
 
 pub mod accounts;

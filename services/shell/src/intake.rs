@@ -4,7 +4,7 @@
 //! 2. [`Lines::take`] takes from the tenants in turn. Tenants with many undecided submissions wait, even
 //!    alone, since decisions follow the log's order. While [`Lines::waits`], every change of the state
 //!    triggers another look.
-//! 3. [`pace`](crate::batch_limiter) sets the batch size.
+//! 3. [`batch_limiter`](crate::batch_limiter) sets the batch size.
 //! 4. One event per window refuses messages beyond the rate, before later messages, since a state knows only
 //!    the last sequence. Measurements have a rate of their own.
 //!

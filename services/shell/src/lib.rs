@@ -8,8 +8,8 @@
 //! Invariant: no append before all own appends, and after a doubt the whole log, are folded. The fence
 //! ([`Append::expected`]) stops stale copies, [`Halt::Contradiction`] a contradictory fold.
 //!
-//! `machine`, `core`, `host`: the machine. [`settle`]: appends without a fold. [`intake`], [`pace`]:
-//! submissions. [`answers`]: broker errors.
+//! `machine`, `core`, `host`: the machine. [`append_resolver`]: appends without a fold. [`intake`], [`batch_limiter`]:
+//! submissions. [`broker_errors`]: broker errors.
 
 pub mod append_resolver;
 pub mod batch_limiter;

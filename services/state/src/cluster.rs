@@ -801,10 +801,12 @@ impl ClusterState {
                     let kept: BTreeSet<_> = assignment.gpus().collect();
                     before.gpus().any(|device| !kept.contains(&device))
                 };
-                if job.container_type().shares_gpu()
-                    && !self.waiting.is_empty()
-                    && job.assignment.as_ref().is_some_and(leaves_devices)
-                {
+                let shares = |before: &&Assignment| {
+                    let mut ranks = before.places.keys();
+                    ranks.any(|rank| job.type_at(*rank).shares_gpu())
+                };
+                let before = job.assignment.as_ref().filter(shares);
+                if !self.waiting.is_empty() && before.is_some_and(leaves_devices) {
                     // A device that lost its parts may be free as a whole, unknown to the decision.
                     self.last_trigger = sequence;
                 }
@@ -856,10 +858,14 @@ impl ClusterState {
             };
             let life = job.life.as_ref();
             let runs = life.is_some_and(|life| life.containers.contains_key(&container.rank));
+            let shares = job.type_at(container.rank).shares_gpu();
             if let Some(assignment) = job.assignment.as_mut()
                 && assignment.incarnation == container.incarnation
             {
                 let place = assignment.places.remove(&container.rank);
+                if shares && !self.waiting.is_empty() {
+                    self.last_trigger = sequence;
+                }
                 if let Some(place) = place.filter(|_| !runs) {
                     assignment.dropped.insert(container.rank, place);
                 }

@@ -2,7 +2,7 @@
 //!
 //! - [`past`]: packed events, read models, an index.
 //! - [`answers`], [`routes`]: answers about moments.
-//! - [`guard`]: access. [`server`], `tls`, [`reply`], [`config`]: serving. [`live`]: new events. [`assets`]:
+//! - [`access`]: access. [`server`], `tls`, [`reply`], [`config`]: serving. [`live_events`]: new events. [`assets`]:
 //!   the page's files.
 
 pub mod access;

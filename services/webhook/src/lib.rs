@@ -7,7 +7,7 @@
 //!    dropped only if its address refuses it for a day.
 //! 5. A silent address delays only its own tenant.
 //!
-//! Files: `hooks` folds addresses, `sender` runs one task per tenant, `lanes` queues, `post` posts and
+//! Files: `hooks` folds addresses, `sender` runs one task per tenant, `job_queues` queues, `post` posts and
 //! retries, `signature` signs.
 
 mod hooks;

@@ -168,7 +168,8 @@ fn shown(is_shown: impl Fn(&Event) -> bool) -> Map<String, Value> {
 fn status(channels: &mut Map<String, Value>, operations: &mut Map<String, Value>) {
     let of_job = |event: &Event| {
         let data = serde_json::to_value(event).expect("JSON");
-        data.get("job").is_some() || OF_MANY.contains(&event.subject_name())
+        let names_job = data.get("job").or_else(|| data.get("container"));
+        names_job.is_some() || OF_MANY.contains(&event.subject_name())
     };
     let tenant = json!({"description": "the tenant"});
     let event = json!({

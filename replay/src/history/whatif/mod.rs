@@ -3,9 +3,9 @@
 //!
 //! 1. `fork` takes the services' states, the agents and the measures at the fork.
 //! 2. `script` keeps external events; `run` lets the shipped services decide everything else.
-//! 3. `models` fits the jobs' speed to their reports (`observed`, `life`, `fit`).
+//! 3. `models` fits the jobs' speed to their reports (`observed`, `incarnation`, `fit`).
 //! 4. The run without changes (*identity*) shows the model's error. `compare` reports change less
-//!    identity, with draws of the unknown curves (`course`); `answer` has the types.
+//!    identity, with draws of the unknown curves (`work_estimate`); `answer` has the types.
 
 mod answer;
 mod compare;

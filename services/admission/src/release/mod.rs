@@ -9,7 +9,7 @@
 //!    tenant's next job (under FIFO: any tenant's) may pass if it demands nothing that the first lacks, fits
 //!    on nodes that the first cannot use, or ends before the first can start. With `admit: prefix` the tenant
 //!    is blocked until the next decision; under FIFO a job without capacity blocks all.
-//! 3. Shares and queues are recomputed ([`line`]).
+//! 3. Shares and queues are recomputed ([`tenant_queue`]).
 //!
 //! Small jobs could starve a large one, so `job.released.passed_over` records the first overtaking. After
 //! [`Policy::reserve_after_s`], capacity is reserved for the overtaken head; under FIFO, against later jobs

@@ -1,6 +1,6 @@
 //! The commands that query or change a cluster.
 //!
-//! - Shared: `history` reads logs; `holder` applies keys; `known`, `documents`, `workdir` and `requirements`
+//! - Shared: `history` reads logs; `key_identity` applies keys; `known`, `documents`, `workdir` and `requirements`
 //!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
 //! - Each other file holds the commands of its name; `change` has `job cancel|hold|…`, `configure` also `node
 //!   drain|fence|restore`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.

@@ -4,7 +4,7 @@
 //! - `table`, `tenants`, `notebooks`: lists, and pages of a node and a tenant.
 //! - `cluster`, `job`, `service`, `trace`: the overview, the ledger, and pages of a job.
 //! - `chart`, `svg`, `axis`: timelines.
-//! - `style`, `words`: colours, tables, numbers.
+//! - `style`, `humanize`: colours, tables, numbers.
 
 mod axis;
 mod chart;

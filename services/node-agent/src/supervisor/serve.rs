@@ -2,7 +2,7 @@
 //! groups and sandboxes, so a start avoids forks, new groups and moves, for which the kernel takes locks. A
 //! init without a sandbox is reused.
 //!
-//! Files: `children` inits and exits, `execs` attached programs, `gone` a dead agent.
+//! Files: `children` inits and exits, `execs` attached programs, `agent_loss` a dead agent.
 
 mod agent_loss;
 mod children;

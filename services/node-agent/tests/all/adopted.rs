@@ -178,7 +178,7 @@ async fn adopt(kind: RuntimeKind) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_process_that_is_adopted_is_contained_as_before() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root builds sandboxes");
     }
     adopt(RuntimeKind::Process).await;
 }

@@ -143,7 +143,7 @@ fn evade(kind: RuntimeKind) {
 #[test]
 fn no_plain_process_evades_its_share_of_the_disk() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root builds sandboxes");
     }
     evade(RuntimeKind::Process);
 }

@@ -312,7 +312,7 @@ fn plain_processes_have_programs_run_in_them() {
 fn contained_processes_have_programs_run_in_them() {
     use dormouse_node_agent::config::Contain;
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root builds sandboxes");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());

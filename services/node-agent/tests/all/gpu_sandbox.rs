@@ -113,7 +113,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
     let mut config = local(node(), Default::default(), folder.path().join("data"));
     config.runtime = kind;
     config.contain = Some(Contain::default());
-    config.cluster = format!("gpu-walls-{}", std::process::id());
+    config.cluster = format!("gpu-sandbox-{}", std::process::id());
     let (exits, mut exited) = mpsc::unbounded_channel();
     let marks = ContainerRecords::open(&config.layout()).expect("opened");
     let runtime: Arc<dyn ContainerRuntime> = match kind {
@@ -176,7 +176,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
 #[tokio::test]
 async fn a_part_of_a_gpu_holds_within_the_walls_of_a_plain_process() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root builds sandboxes");
     }
     held_within_walls(RuntimeKind::Process, 200_301).await;
 }

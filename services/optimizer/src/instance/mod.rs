@@ -1,7 +1,7 @@
 //! One P2 instance by index: resources with a positive total, rooms of nodes, distinct demands (types), and
 //! the participating jobs with their fair shares and bounds.
 //!
-//! - [`columns`]: eligibility, exclusivity and the other columns behind the resources; [`confine`]:
+//! - [`columns`]: eligibility, exclusivity and the other columns behind the resources; [`eligibility`]:
 //!   eligibility for one decision; [`devices`]: fractions of GPUs.
 
 pub(crate) mod columns;

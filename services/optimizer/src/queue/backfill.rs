@@ -75,7 +75,9 @@ impl Passed {
         if is_asked && holds {
             head.nodes = nodes(queue, job);
             head.lacks = self.lacks(queue, members, &head);
-            let beside = self.unbounded(queue, members, &[job]);
+            // Next to the room that is kept already: together it must be possible.
+            let kept = self.kept().chain([job]).collect::<Vec<_>>();
+            let beside = self.unbounded(queue, members, &kept);
             head.fits = any(&beside, &queue.problem.budget, queue.deadline) != Some(false);
         }
         self.heads.push(head);
@@ -146,9 +148,14 @@ impl Passed {
 
     /// True if heads with reserved capacity still fit next to `members`.
     pub fn leave_room(&self, queue: &Queue<'_>, members: &[usize]) -> bool {
-        let kept = self.heads.iter().filter(|head| head.holds && head.fits);
-        let kept: Vec<usize> = kept.map(|head| head.job).collect();
+        let kept: Vec<usize> = self.kept().collect();
         kept.is_empty() || may_be_feasible(&self.unbounded(queue, members, &kept))
+    }
+
+    /// Returns the blocked heads with kept room.
+    fn kept(&self) -> impl Iterator<Item = usize> {
+        let kept = self.heads.iter().filter(|head| head.holds && head.fits);
+        kept.map(|head| head.job)
     }
 
     fn unbounded(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> Instance {

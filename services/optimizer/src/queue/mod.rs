@@ -1,6 +1,6 @@
 //! Chooses the waiting jobs that take part in a decision.
 //!
-//! - [`prefix`]: the longest feasible prefix of the queue, then the whole decision.
+//! - [`dorm_driver`]: the longest feasible prefix of the queue, then the whole decision.
 //! - [`backfill`]: jobs behind a blocked head.
 //! - [`urgent`], [`preempt`]: services, notebooks and preempting classes come first.
 

@@ -26,7 +26,7 @@ const NO_ROOM_BYTES: u64 = 8 << 20;
 pub async fn look(context: &Context, looks: &mut Looks<'_>) {
     broker(looks);
     engine(looks).await;
-    walls(looks);
+    sandbox(looks);
     match able::control_groups() {
         Ok(version) => looks.ok("control groups", format!("{version}: processes are held to what they demand")),
         Err(why) => looks.warn(
@@ -82,16 +82,16 @@ async fn engine(looks: &mut Looks<'_>) {
     }
 }
 
-fn walls(looks: &mut Looks) {
+fn sandbox(looks: &mut Looks) {
     if Contain::is_possible() {
         looks.ok(
-            "walls",
-            "this is root: `serve agent` puts walls around jobs",
+            "sandbox",
+            "this is root: `serve agent` runs jobs in a sandbox",
         )
     } else {
         looks.warn(
-        "walls",
-        "this is not root: jobs run as this user, without walls around them",
+        "sandbox",
+        "this is not root: jobs run as this user, without a sandbox around them",
         "for `up` by one person that is as it should be; run `serve agent` of a shared cluster as root",
     )
     }

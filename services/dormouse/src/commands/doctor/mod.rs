@@ -142,10 +142,10 @@ mod tests {
             of: "machine",
             report: &mut report,
         };
-        looks.ok("walls", "this is root");
+        looks.ok("sandbox", "this is root");
         looks.warn("disk", "1 GiB is free", "free some");
         let table = report.table(&Style::plain());
-        let expected = "machine\n  ok       walls           this is root\n  warning  disk            1 GiB is free\n                           free some\nnothing has failed; warnings: 1";
+        let expected = "machine\n  ok       sandbox         this is root\n  warning  disk            1 GiB is free\n                           free some\nnothing has failed; warnings: 1";
         assert_eq!(table, expected);
     }
 }

@@ -2,7 +2,7 @@
 # A job that notices whether it runs twice: work.sh RECORD BEATS. It holds an exclusive lock while
 # it lives, and appends to its record what it does, each line with the fencing token of its
 # incarnation: what, token, rank, address of its node, seconds since the boot.
-# Another incarnation of it may be another user's: one node has no walls.
+# Another incarnation of it may be another user's: one node has no sandbox.
 umask 0
 record=$1 beats=$2 token=$DORMOUSE_INCARNATION rank=$DORMOUSE_RANK
 IFS=,

@@ -204,7 +204,11 @@ fn with_gpus(log: &std::path::Path) -> String {
     let last = &events[runs];
     let job = last["data"]["job"].as_str().expect("a job").to_owned();
     let began = "dormouse.container.started.v1";
-    let of_it = |it: &&Value| it["type"] == began && it["data"]["job"] == job.as_str();
+    let begin = format!("{job}/");
+    let of_it = |it: &&Value| {
+        let container = it["data"]["container"].as_str();
+        it["type"] == began && container.is_some_and(|it| it.starts_with(&begin))
+    };
     let container = events[..runs].iter().rev().find(of_it);
     let container = container.expect("a container")["data"].clone();
     let number = last["sequence"]
@@ -219,9 +223,7 @@ fn with_gpus(log: &std::path::Path) -> String {
             "type": "dormouse.container.gpu_used.v1", "subject": container["node"], "time": at,
             "log": last["log"], "sequence": sequence.to_string(), "storedat": at,
             "data": {
-                "container": container["container"], "job": job,
-                "incarnation": container["incarnation"], "rank": container["rank"],
-                "node": container["node"], "window_ms": 10_000,
+                "container": container["container"], "node": container["node"], "window_ms": 10_000,
                 "devices": [{
                     "uuid": "GPU-0", "busy_us": milli * 10_000, "charged_us": milli * 10_000,
                     "launches": 9, "waits": 2, "waited_us": 4_000_000, "memory_bytes": 1_u64 << 30,
