@@ -3,36 +3,36 @@
 export type Timestamp = string;
 
 /**
- * What clients of a service saw in one window, as a tenant's own proxy publishes it.
+ * Requests to a service in a window, measured by a tenant's proxy.
  */
 export interface MeasuredDocument {
   /**
-   * Those that arrived in each second of the window, the oldest first.
+   * Arrivals in each second of the window, oldest first.
    */
   arrivals?: number[];
   /**
-   * Requests in the system, waiting ones too: the mean of the window.
+   * Mean requests in the system, including waiting ones.
    */
   concurrency: number;
   /**
-   * Answers with 5xx, and connections that broke.
+   * Answers with 5xx, and broken connections.
    */
   errors?: number;
   /**
-   * What the proxy is called, of those before this service; `proxy` where it has no name.
+   * Name of the proxy; `proxy` if absent.
    */
   gateway?: string | null;
   /**
-   * The service: its name, with or without the tenant before it.
+   * Name of the service, with or without the tenant.
    */
   job: string;
   latency_ms: MeasuredHistogram;
   /**
-   * Requests that wait at the proxy at the window's end.
+   * Requests waiting at the proxy at the window's end.
    */
   queued?: number;
   /**
-   * Replicas that the proxy uses, at the window's end.
+   * Replicas in use by the proxy at the window's end.
    */
   ready?: number;
   /**
@@ -40,24 +40,24 @@ export interface MeasuredDocument {
    */
   requests: number;
   /**
-   * From its passing to a replica to its answer's end.
+   * From a request's handover to a replica to the end of its answer.
    */
   service_ms?: MeasuredHistogram1 | null;
   /**
-   * Requests that were turned away because no replica was free in time.
+   * Requests refused for lack of a free replica.
    */
   shed?: number;
   /**
-   * When the window ended; when it was published, where it does not say.
+   * End of the window; by default the time of publication.
    */
   until?: Timestamp | null;
   /**
-   * Seconds of the window, 1 to 60. The windows of one proxy follow one another.
+   * Length of the window in seconds, 1 to 60; windows do not overlap.
    */
   window_s: number;
 }
 /**
- * From a request's arrival at the proxy to its answer's end.
+ * From a request's arrival at the proxy to the end of its answer.
  */
 export interface MeasuredHistogram {
   /**
@@ -65,7 +65,7 @@ export interface MeasuredHistogram {
    */
   bounds: number[];
   /**
-   * How many lie at or below each bound and above the one before; last, those above all of them.
+   * Values up to each bound and above the previous; the last above all.
    */
   counts: number[];
 }
@@ -78,7 +78,7 @@ export interface MeasuredHistogram1 {
    */
   bounds: number[];
   /**
-   * How many lie at or below each bound and above the one before; last, those above all of them.
+   * Values up to each bound and above the previous; the last above all.
    */
   counts: number[];
 }

@@ -6,7 +6,7 @@
 export type Quantity = number | string;
 
 /**
- * What is to change of a job; what is not named stays.
+ * Changes to a job; absent fields stay unchanged.
  */
 export interface ReviseDocument {
   /**
@@ -14,58 +14,56 @@ export interface ReviseDocument {
    */
   containers?: Containers | null;
   /**
-   * A job without a checkpoint may be put on hold, or requeued, while it runs: it begins again.
+   * Allows holding or requeuing a running job without a checkpoint, which begins again.
    */
   force?: boolean;
   /**
-   * Of a fraction of a GPU: the most that it may use while others leave it, from its request to
-   * 1. A running container has it at once.
+   * For a fraction of a GPU: the limit while others leave capacity, from the request to 1.
    */
   gpu_limit?: Quantity | null;
   /**
-   * `true` puts it on hold: what runs saves and stops, and nothing starts; `false` takes it back.
+   * `true` holds the job: its containers save and stop, and none start; `false` resumes it.
    */
   held?: boolean | null;
   /**
-   * The job: its name, with or without the tenant before it.
+   * Name of the job, with or without the tenant.
    */
   job: string;
   /**
-   * Its place in the tenant's own queue: the highest goes first.
+   * Priority in the tenant's queue, the highest first.
    */
   priority?: number | null;
   /**
-   * The most seconds from its admission to its first start.
+   * Limit on the seconds between admission and first start.
    */
   queue_limit_s?: number | null;
   /**
-   * The job gives its room back, and starts again when it has room. Nothing else changes with it.
+   * The job gives up its containers and starts again later. Excludes other changes.
    */
   requeue?: boolean;
   /**
-   * The most seconds that it may run, over all of its lives.
+   * Limit on the run time in seconds, over all incarnations.
    */
   time_limit_s?: number | null;
   /**
-   * Weight of its fair share.
+   * Weight of the job's fair share.
    */
   weight?: number | null;
 }
 /**
- * How many containers a job may have.
+ * The bounds on a job's containers.
  */
 export interface Containers {
   /**
-   * The most it can use.
+   * The most containers that the job can use.
    */
   max: number;
   /**
-   * The fewest it can run with (all of them start together). A service may have none.
+   * The fewest containers, which start together; may be 0 for a service.
    */
   min: number;
   /**
-   * How many start together, where it is resized in place and may shrink below that; `min`
-   * where absent.
+   * Containers that start together, if resized in place; `min` if absent.
    */
   start?: number | null;
 }

@@ -1,7 +1,7 @@
 // Written by `npm run types` from messages/schema/job-document.json; not by hand.
 
 /**
- * A rule as people write it.
+ * A rule in a document.
  */
 export type Written =
   | boolean
@@ -13,7 +13,7 @@ export type Written =
       [k: string]: Written;
     };
 /**
- * A label's value: `a`, or a number, or true and false.
+ * A label's value: text, a number, true or false.
  */
 export type Value = boolean | number | string;
 /**
@@ -25,33 +25,32 @@ export type Quantity = number | string;
  */
 export type EnvValue = string | boolean | number | SecretFrom;
 /**
- * How containers reach the network, the least first.
+ * A container's network access, in ascending order.
  */
 export type Network = "none" | "published" | "host";
 /**
- * A job's class as people write it: its name. In a specification that is submitted again it stands
- * with what it was worth, which is looked up anew.
+ * A job's class by name; a resubmitted spec has the whole class, which is looked up again.
  */
 export type WrittenClass = string | JobClass;
 /**
- * When a life of a training job counts as ready to be resized.
+ * The condition under which a training job's incarnation may be resized.
  */
 export type Ready = "progress";
 /**
- * How a job is resized, and which signal tells its members that the members' file has changed.
+ * The resize mode of a job, and the signal about changes of its members' file.
  */
 export type Resize = ResizeMode | LongResize;
 /**
- * How a partition changes while its job runs.
+ * The way in which a partition is resized.
  */
 export type ResizeMode = "restart" | "in_place";
 /**
- * The folder of a job, as people write it and as it is submitted.
+ * A job's folder in a document.
  */
 export type WrittenWorkdir = string | Workdir;
 
 /**
- * A job as people submit it. An unknown field is an error that names it.
+ * A job as submitted. An unknown field is an error that names it.
  */
 export interface JobDocument {
   checkpoint?: Checkpoint;
@@ -65,37 +64,37 @@ export interface JobDocument {
     [k: string]: Quantity;
   };
   /**
-   * Jobs of the same tenant that must complete before it may have containers.
+   * Jobs of the tenant that must complete before this one gets containers.
    */
   depends_on?: string[];
   /**
-   * Environment.
+   * Environment variables.
    */
   env?: {
     [k: string]: EnvValue;
   };
   /**
-   * How each process is told its cluster.
+   * The way in which each process learns its cluster.
    */
   executor?: "plain" | "mpi" | "mxnet" | "tensorflow" | "torch";
   /**
-   * Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+   * For a fraction of a GPU: the limit while others leave capacity; by default the request.
    */
   gpu_limit?: Quantity | null;
   /**
-   * The same in thousandths.
+   * `gpu_limit` in thousandths.
    */
   gpu_limit_milli?: number | null;
   /**
-   * Memory of each GPU that a container has.
+   * Memory of each of a container's GPUs.
    */
   gpu_memory?: Quantity | null;
   /**
-   * The same in bytes.
+   * `gpu_memory` in bytes.
    */
   gpu_memory_bytes?: number | null;
   /**
-   * The token of a plan: the job is refused where it would not be decided on as planned any more.
+   * Token of a plan; a job that would differ from the plan is refused.
    */
   if_plan?: string | null;
   /**
@@ -103,11 +102,11 @@ export interface JobDocument {
    */
   image?: string | null;
   /**
-   * Training or batch.
+   * The kind of work.
    */
   kind?: "training" | "batch" | "inference" | "notebook";
   /**
-   * The fewest seconds between its start and its next resize; by default the policy's.
+   * Seconds between a start and the next resize, at least; by default the policy's.
    */
   min_run_s?: number | null;
   /**
@@ -119,75 +118,73 @@ export interface JobDocument {
    */
   name?: string | null;
   /**
-   * How its containers reach the network: none, published or host; the most that its tenant
-   * is granted where it is absent.
+   * Network access: none, published or host; the most granted if absent.
    */
   network?: Network | null;
   /**
-   * Its place in the tenant's own queue: the highest goes first; the tenant's default where
-   * absent.
+   * Priority in the tenant's queue, the highest first; the tenant's default if absent.
    */
   priority?: number | null;
   /**
-   * Its priority class: the operator defines it and grants it to tenants.
+   * Priority class: the operator defines classes and grants them to tenants.
    */
   priority_class?: WrittenClass | null;
   /**
-   * Python packages, in an environment that each node makes of them.
+   * Python packages, which each node installs into an environment.
    */
   python?: WrittenPython | null;
   /**
-   * The most seconds from its admission to its first start; then it is cancelled.
+   * Seconds from admission to first start; then the job is cancelled.
    */
   queue_limit_s?: number | null;
   /**
-   * When a life counts as ready: before that it is not resized because others come and go.
+   * Condition for resizing an incarnation because other jobs come and go.
    */
   ready?: Ready | null;
   /**
-   * How its partition changes while it runs: `restart` or `in_place`.
+   * The way in which the partition is resized: `restart` or `in_place`.
    */
   resize?: Resize | null;
   /**
-   * How often a failed gang, or a failed task of a task set, is started again.
+   * Restarts of a failed gang, or of a failed task.
    */
   retries?: number;
   /**
-   * Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
+   * Containers next to the workers, by role: `ps` (parameter servers) and `evaluator`.
    */
   roles?: {
     [k: string]: RoleDocument;
   };
   /**
-   * What a service promises; of `kind: inference` and `kind: notebook` only.
+   * Objectives of a service; only for `kind: inference` and `kind: notebook`.
    */
   service?: Service | null;
   /**
-   * Containers under the policy `static`; the most where it is absent.
+   * Containers under the policy `static`; the most if absent.
    */
   static_containers?: number | null;
   /**
-   * When it has succeeded.
+   * Condition for success.
    */
   success?: "all" | "chief";
   /**
-   * A batch job of many tasks: one submission, tracked and cancelled as one.
+   * Tasks of a batch job: one submission, tracked and cancelled as one.
    */
   tasks?: Tasks | null;
   /**
-   * Must be the ingress subject's tenant, where it is given.
+   * The ingress subject's tenant, if given.
    */
   tenant?: string | null;
   /**
-   * The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+   * Seconds that the job may run, over all incarnations; then it fails.
    */
   time_limit_s?: number | null;
   /**
-   * Taints of nodes that do not keep its containers away.
+   * Taints of nodes that the containers tolerate.
    */
   tolerations?: string[];
   /**
-   * A signal before that.
+   * A signal before the time limit.
    */
   warning?: Warning | null;
   /**
@@ -195,8 +192,7 @@ export interface JobDocument {
    */
   weight?: number;
   /**
-   * The folder in which its command starts, on whatever node: a path beside the document, which
-   * the command line packs.
+   * Working folder of the command: a path next to the document, packed by the command line.
    */
   workdir?: WrittenWorkdir | null;
 }
@@ -205,7 +201,7 @@ export interface JobDocument {
  */
 export interface Checkpoint {
   /**
-   * Instead of the signal: a command run beside rank 0.
+   * Command next to rank 0, instead of the signal.
    */
   command?: string[];
   /**
@@ -213,8 +209,7 @@ export interface Checkpoint {
    */
   grace_s?: number;
   /**
-   * What saving does to the job. A contract that does not say it is one of a job that saves
-   * and ends.
+   * Effect of saving on the job; `exit` if absent.
    */
   mode?: "exit" | "continue" | "none";
   /**
@@ -223,11 +218,11 @@ export interface Checkpoint {
   signal?: string;
 }
 /**
- * Command lines.
+ * Command lines of the job.
  */
 export interface Command {
   /**
-   * Resumes it from a checkpoint; `start` where it is absent.
+   * Resumes the job from a checkpoint; `start` if absent.
    */
   resume?: string[];
   /**
@@ -236,7 +231,7 @@ export interface Command {
   start: string[];
 }
 /**
- * Which nodes its containers may be on.
+ * Requirements on the nodes.
  */
 export interface Constraints {
   [k: string]: Written;
@@ -249,25 +244,24 @@ export interface Not {
  */
 export interface Containers {
   /**
-   * The most it can use.
+   * The most containers that the job can use.
    */
   max: number;
   /**
-   * The fewest it can run with (all of them start together). A service may have none.
+   * The fewest containers, which start together; may be 0 for a service.
    */
   min?: number;
   /**
-   * How many start together, where it is resized in place and may shrink below that; `min`
-   * where absent.
+   * Containers that start together, if resized in place; `min` if absent.
    */
   start?: number | null;
 }
 /**
- * Where on the node a secret is read from.
+ * The location of a secret on the node.
  */
 export interface SecretFrom {
   /**
-   * The source.
+   * The source of the secret.
    */
   from:
     | {
@@ -278,11 +272,11 @@ export interface SecretFrom {
       };
 }
 /**
- * A folder of the node, given to each container.
+ * A folder of the node in each container.
  */
 export interface Mount {
   /**
-   * Whether the container may not write to it.
+   * True to forbid writing.
    */
   read_only?: boolean;
   /**
@@ -295,24 +289,24 @@ export interface Mount {
   target: string;
 }
 /**
- * What stood in a specification.
+ * Class from a spec.
  */
 export interface JobClass {
   /**
-   * The class.
+   * Name of the class.
    */
   name: string;
   /**
-   * Whether it preempts.
+   * True if the class preempts.
    */
   preempts?: boolean;
   /**
-   * Its value.
+   * Value of the class.
    */
   value: number;
 }
 /**
- * The same, as people write it and as it is submitted.
+ * Python packages in a document.
  */
 export interface WrittenPython {
   /**
@@ -320,7 +314,7 @@ export interface WrittenPython {
    */
   requirements: string | string[];
   /**
-   * Such as `"3.11"`.
+   * Version such as `"3.11"`.
    */
   version?: string | null;
 }
@@ -329,19 +323,19 @@ export interface LongResize {
   signal?: string | null;
 }
 /**
- * A role as people submit it.
+ * A role in a document.
  */
 export interface RoleDocument {
   /**
-   * Its command lines; the job's where absent.
+   * Command lines of the role; the job's if absent.
    */
   command?: Command1 | null;
   /**
-   * Which nodes its containers may be on; the job's constraints where absent.
+   * Requirements on the nodes; the job's constraints if absent.
    */
   constraints?: Constraints1 | null;
   /**
-   * How many containers it has.
+   * Number of containers.
    */
   count?: number;
   /**
@@ -351,7 +345,7 @@ export interface RoleDocument {
     [k: string]: Quantity;
   };
   /**
-   * Environment, beside the job's.
+   * Environment in addition to the job's.
    */
   env?: {
     [k: string]: EnvValue;
@@ -362,7 +356,7 @@ export interface RoleDocument {
  */
 export interface Command1 {
   /**
-   * Resumes it from a checkpoint; `start` where it is absent.
+   * Resumes the job from a checkpoint; `start` if absent.
    */
   resume?: string[];
   /**
@@ -371,7 +365,7 @@ export interface Command1 {
   start: string[];
 }
 /**
- * Which nodes a job's containers may be on, and which they would rather be on.
+ * Requirements and preferences of a job for its nodes.
  *
  * `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer: {zone: b}}`.
  */
@@ -379,98 +373,98 @@ export interface Constraints1 {
   [k: string]: Written;
 }
 /**
- * What a service promises and how it ends its replicas.
+ * A service's objectives, scaling and access.
  */
 export interface Service {
   /**
-   * Who may call it.
+   * The allowed callers.
    */
   access?: "open" | "tenant" | "token";
   /**
-   * Requests that one replica works on at once; more wait at the gateway.
+   * Simultaneous requests per replica; others wait at the gateway.
    */
   concurrency?: number;
   /**
-   * Seconds that a leaving replica has for the requests that it works on.
+   * Seconds for a leaving replica to finish requests.
    */
   drain_s?: number;
   /**
-   * Seconds without a request (of a notebook: without work) until it has no replica, where
-   * `containers.min` is 0.
+   * Seconds without a request (notebook: without work) before the last replica stops, if `containers.min`
+   * is 0.
    */
   idle_s?: number;
   /**
-   * What clients are promised; without it the service keeps `containers.min` replicas.
+   * Latency objective; if absent the service keeps `containers.min` replicas.
    */
   objective?: LatencyObjective | null;
   /**
-   * What replicas speak.
+   * The protocol of replicas.
    */
   protocol?: "http";
   ready?: Ready2;
   /**
-   * How the number of replicas is decided.
+   * The rule for the number of replicas.
    */
   scaling?: "objective" | "hpa" | "kpa" | "ray";
 }
 /**
- * What clients are promised.
+ * The latency objective of a service.
  */
 export interface LatencyObjective {
   /**
-   * Milliseconds from a request's arrival at the gateway to its answer's end.
+   * Milliseconds from a request's arrival at the gateway to the end of its answer.
    */
   latency_ms: number;
   /**
-   * The percentile of the requests that are answered within it.
+   * Percentile of requests that meet the latency.
    */
   percentile?: number;
 }
 /**
- * When a replica is used.
+ * The readiness check.
  */
 export interface Ready2 {
   /**
-   * A GET of it on the replica's port is answered with 2xx once the replica is ready.
+   * Path that answers GET with 2xx once the replica is ready.
    */
   path?: string;
   /**
-   * A replica that is not ready so long after its start is replaced.
+   * Seconds after which a replica that is not ready is replaced.
    */
   timeout_s?: number;
 }
 /**
- * Independent tasks of one job: its command line runs once for each of them.
+ * Independent tasks of one job: the command line runs once per task.
  */
 export interface Tasks {
   /**
-   * The most that run at once: the most containers of the job.
+   * Limit on simultaneous tasks, and so on the job's containers.
    */
   concurrency: number;
   /**
-   * How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+   * Number of tasks; each finds its index, from 0, in `DORMOUSE_TASK`.
    */
   count: number;
 }
 /**
- * A signal that a job is sent before its time is over.
+ * A signal that a job receives before its time limit.
  */
 export interface Warning {
   /**
-   * So many seconds before.
+   * Seconds before the limit.
    */
   before_s: number;
   /**
-   * Sent to every process that handles it.
+   * Signal for every process that handles it.
    */
   signal?: string;
 }
 /**
- * A folder that is packed.
+ * A packed folder.
  */
 export interface Workdir {
   /**
-   * The archive's length.
+   * Length of the archive.
    */
   bytes: number;
   /**
