@@ -12,6 +12,7 @@ const BOTTOM: f64 = 30.0;
 /// Two points per pixel.
 const MOST_POINTS: usize = 1_600;
 
+/// A named line of points.
 pub struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,

@@ -109,10 +109,12 @@ impl Mixed {
         })
     }
 
+    /// Returns the end of the last service's load, in seconds from the start.
     pub fn until_s(&self) -> f64 {
         self.until_s.values().copied().fold(0.0, f64::max)
     }
 
+    /// Notes the objectives of admitted services.
     pub fn read(&mut self, recorded: &Recorded) {
         if let Some(Event::JobAdmitted(event)) = recorded.event() {
             let service = event.spec.service.as_ref();
@@ -124,6 +126,7 @@ impl Mixed {
         }
     }
 
+    /// Samples services and training at the engine's time.
     pub fn look(&mut self, engine: &mut Engine) {
         self.samples.extend(engine.take_samples());
         let now_s = engine.now().seconds_since(self.start);
@@ -163,6 +166,7 @@ impl Mixed {
         Some(first.0)
     }
 
+    /// Returns the figures of services and training.
     pub fn figures(&self, jobs: &[JobRecord]) -> MixedFigures {
         let services = self.until_s.keys().map(|job| self.service(job));
         MixedFigures {

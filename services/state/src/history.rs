@@ -13,6 +13,7 @@ use dormouse_messages::{
 };
 
 #[derive(Debug, Clone, Default)]
+/// A log in the making, for tests.
 pub struct History {
     pub log: Vec<Recorded>,
     pub seconds: i64,

@@ -64,6 +64,7 @@ impl BlockHead {
     }
 }
 
+/// Compresses events into blocks and writes the file's end.
 pub struct BlockWriter<W: Write> {
     sink: W,
     compressor: Compressor<'static>,

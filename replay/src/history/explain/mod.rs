@@ -278,6 +278,7 @@ impl Explainer {
 }
 
 impl Decided {
+    /// Returns the optimizer with the decision's budget.
     pub fn optimizer(&self) -> Optimizer {
         let budget = self
             .recorded
@@ -302,6 +303,7 @@ impl Decided {
         self.optimizer().make(&self.before.cluster, now)
     }
 
+    /// Returns a reference to the decision, compared with `made`.
     pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
         let event = self.recorded.event()?;
         let basis = event.basis()?;

@@ -44,6 +44,10 @@ fn is_reachable(file: &Path) -> bool {
         return false;
     };
     let text = std::fs::read_to_string(parent).expect("reads");
+    // Test support of the deciders' crates.
+    if name == "history" && folder.ends_with("state/src") {
+        return false;
+    }
     let declaration = format!("pub mod {};", name.display());
     text.lines().any(|line| line == declaration) && is_reachable(parent)
 }

@@ -23,7 +23,7 @@ const MAY: [(&str, &str); 22] = [
         "src/folder.rs",
         "the way itself: roots that the operator named",
     ),
-    ("src/marks.rs", "/dev/urandom"),
+    ("src/container_record.rs", "/dev/urandom"),
     ("src/lib.rs", "the agent's lock"),
     ("src/connect.rs", "the agent's home"),
     ("src/procfs.rs", "/proc"),
