@@ -4,8 +4,7 @@ package client
 
 import "time"
 
-// What the proxy is called, of those before this service; `proxy` where it has no
-// name.
+// Name of the proxy; `proxy` if absent.
 type MeasuredDocumentGateway *string
 
 // Counts by upper bound.
@@ -13,8 +12,7 @@ type MeasuredHistogram struct {
 	// Upper bounds in milliseconds, ascending; at most 64.
 	Bounds []float64 `json:"bounds"`
 
-	// How many lie at or below each bound and above the one before; last, those above
-	// all of them.
+	// Values up to each bound and above the previous; the last above all.
 	Counts []int `json:"counts"`
 }
 
@@ -22,56 +20,53 @@ type Timestamp time.Time
 
 type MeasuredDocumentServiceMs_0 = MeasuredHistogram
 
-// What clients of a service saw in one window, as a tenant's own proxy publishes
-// it.
+// Requests to a service in a window, measured by a tenant's proxy.
 type MeasuredDocument struct {
-	// Those that arrived in each second of the window, the oldest first.
+	// Arrivals in each second of the window, oldest first.
 	Arrivals []int `json:"arrivals,omitempty,omitzero"`
 
-	// Requests in the system, waiting ones too: the mean of the window.
+	// Mean requests in the system, including waiting ones.
 	Concurrency float64 `json:"concurrency"`
 
-	// Answers with 5xx, and connections that broke.
+	// Answers with 5xx, and broken connections.
 	Errors int `json:"errors,omitempty,omitzero"`
 
-	// What the proxy is called, of those before this service; `proxy` where it has no
-	// name.
+	// Name of the proxy; `proxy` if absent.
 	Gateway MeasuredDocumentGateway `json:"gateway,omitempty,omitzero"`
 
-	// The service: its name, with or without the tenant before it.
+	// Name of the service, with or without the tenant.
 	Job string `json:"job"`
 
-	// From a request's arrival at the proxy to its answer's end.
+	// From a request's arrival at the proxy to the end of its answer.
 	LatencyMs MeasuredHistogram `json:"latency_ms"`
 
-	// Requests that wait at the proxy at the window's end.
+	// Requests waiting at the proxy at the window's end.
 	Queued int `json:"queued,omitempty,omitzero"`
 
-	// Replicas that the proxy uses, at the window's end.
+	// Replicas in use by the proxy at the window's end.
 	Ready int `json:"ready,omitempty,omitzero"`
 
 	// Requests that arrived.
 	Requests int `json:"requests"`
 
-	// From its passing to a replica to its answer's end.
+	// From a request's handover to a replica to the end of its answer.
 	ServiceMs *MeasuredDocumentServiceMs `json:"service_ms,omitempty,omitzero"`
 
-	// Requests that were turned away because no replica was free in time.
+	// Requests refused for lack of a free replica.
 	Shed int `json:"shed,omitempty,omitzero"`
 
-	// When the window ended; when it was published, where it does not say.
+	// End of the window; by default the time of publication.
 	Until *time.Time `json:"until,omitempty,omitzero"`
 
-	// Seconds of the window, 1 to 60. The windows of one proxy follow one another.
+	// Length of the window in seconds, 1 to 60; windows do not overlap.
 	WindowS int `json:"window_s"`
 }
 
-// From its passing to a replica to its answer's end.
+// From a request's handover to a replica to the end of its answer.
 type MeasuredDocumentServiceMs struct {
 	// Upper bounds in milliseconds, ascending; at most 64.
 	Bounds []float64 `json:"bounds"`
 
-	// How many lie at or below each bound and above the one before; last, those above
-	// all of them.
+	// Values up to each bound and above the previous; the last above all.
 	Counts []int `json:"counts"`
 }

@@ -2,91 +2,84 @@
 
 package client
 
-// Who may call a service.
+// The callers allowed to use a service.
 type Access interface{}
 
 // The checkpoint contract of a job.
 type Checkpoint struct {
-	// Instead of the signal: a command run beside rank 0.
+	// Command next to rank 0, instead of the signal.
 	Command []string `json:"command,omitempty,omitzero"`
 
 	// Seconds to save, and again to stop, before the gang is killed.
 	GraceS int `json:"grace_s,omitempty,omitzero"`
 
-	// What saving does to the job. A contract that does not say it is one of a job
-	// that saves
-	// and ends.
+	// Effect of saving on the job; `exit` if absent.
 	Mode CheckpointMode `json:"mode,omitempty,omitzero"`
 
 	// The signal that asks every process to save.
 	Signal string `json:"signal,omitempty,omitzero"`
 }
 
-// How a running job saves its state when its partition is resized.
+// The way in which a running job saves its state before a resize.
 type CheckpointMode interface{}
 
 // The command lines of a job.
 type Command struct {
-	// Resumes it from a checkpoint; `start` where it is absent.
+	// Resumes the job from a checkpoint; `start` if absent.
 	Resume []string `json:"resume,omitempty,omitzero"`
 
 	// Starts the job from nothing.
 	Start []string `json:"start"`
 }
 
-// Which nodes a job's containers may be on, and which they would rather be on.
+// Requirements and preferences of a job for its nodes.
 //
 // `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer:
 // {zone: b}}`.
 type Constraints map[string]Written
 
-// How many containers a job may have.
+// The bounds on a job's containers.
 type Containers struct {
-	// The most it can use.
+	// The most containers that the job can use.
 	Max int `json:"max"`
 
-	// The fewest it can run with (all of them start together). A service may have
-	// none.
+	// The fewest containers, which start together; may be 0 for a service.
 	Min int `json:"min,omitempty,omitzero"`
 
-	// How many start together, where it is resized in place and may shrink below
-	// that; `min`
-	// where absent.
+	// Containers that start together, if resized in place; `min` if absent.
 	Start ContainersStart `json:"start,omitempty,omitzero"`
 }
 
-// How many start together, where it is resized in place and may shrink below that;
-// `min`
-// where absent.
+// Containers that start together, if resized in place; `min` if absent.
 type ContainersStart *int
 
 // An environment value: plain, or a reference to a secret on the node.
 type EnvValue interface{}
 
-// How each process of a job is told its cluster.
+// The way in which each process of a job learns its cluster.
 type Executor interface{}
 
-// The class of a job, with what it was worth when the job was admitted.
+// A job's class as of its admission.
 type JobClass struct {
-	// The class.
+	// Name of the class.
 	Name string `json:"name"`
 
-	// Whether it preempts.
+	// True if the class preempts.
 	Preempts bool `json:"preempts,omitempty,omitzero"`
 
-	// Its value.
+	// Value of the class.
 	Value int `json:"value"`
 }
 
-// A job as people submit it. An unknown field is an error that names it.
+// A job as submitted. An unknown field is an error that names it.
 type JobDocument struct {
 	// Checkpoint contract.
 	Checkpoint Checkpoint `json:"checkpoint,omitempty,omitzero"`
 
-	// Command lines.
+	// Command lines of the job.
 	Command Command `json:"command"`
 
-	// Which nodes its containers may be on.
+	// Requirements on the nodes.
 	Constraints Constraints `json:"constraints,omitempty,omitzero"`
 
 	// Fewest and most containers.
@@ -95,40 +88,38 @@ type JobDocument struct {
 	// Demand of one container.
 	Demand JobDocumentDemand `json:"demand"`
 
-	// Jobs of the same tenant that must complete before it may have containers.
+	// Jobs of the tenant that must complete before this one gets containers.
 	DependsOn []string `json:"depends_on,omitempty,omitzero"`
 
-	// Environment.
+	// Environment variables.
 	Env JobDocumentEnv `json:"env,omitempty,omitzero"`
 
-	// How each process is told its cluster.
+	// The way in which each process learns its cluster.
 	Executor Executor `json:"executor,omitempty,omitzero"`
 
-	// Of a fraction of a GPU: the most that it may use while others leave it; the
-	// request by default.
+	// For a fraction of a GPU: the limit while others leave capacity; by default the
+	// request.
 	GpuLimit interface{} `json:"gpu_limit,omitempty,omitzero"`
 
-	// The same in thousandths.
+	// `gpu_limit` in thousandths.
 	GpuLimitMilli JobDocumentGpuLimitMilli `json:"gpu_limit_milli,omitempty,omitzero"`
 
-	// Memory of each GPU that a container has.
+	// Memory of each of a container's GPUs.
 	GpuMemory interface{} `json:"gpu_memory,omitempty,omitzero"`
 
-	// The same in bytes.
+	// `gpu_memory` in bytes.
 	GpuMemoryBytes JobDocumentGpuMemoryBytes `json:"gpu_memory_bytes,omitempty,omitzero"`
 
-	// The token of a plan: the job is refused where it would not be decided on as
-	// planned any more.
+	// Token of a plan; a job that would differ from the plan is refused.
 	IfPlan JobDocumentIfPlan `json:"if_plan,omitempty,omitzero"`
 
 	// Image for the Docker runtime.
 	Image JobDocumentImage `json:"image,omitempty,omitzero"`
 
-	// Training or batch.
+	// The kind of work.
 	Kind Kind `json:"kind,omitempty,omitzero"`
 
-	// The fewest seconds between its start and its next resize; by default the
-	// policy's.
+	// Seconds between a start and the next resize, at least; by default the policy's.
 	MinRunS JobDocumentMinRunS `json:"min_run_s,omitempty,omitzero"`
 
 	// Folders of the node.
@@ -137,197 +128,185 @@ type JobDocument struct {
 	// `[a-z0-9-]`, unique within the tenant; generated if absent.
 	Name JobDocumentName `json:"name,omitempty,omitzero"`
 
-	// How its containers reach the network: none, published or host; the most that
-	// its tenant
-	// is granted where it is absent.
+	// Network access: none, published or host; the most granted if absent.
 	Network interface{} `json:"network,omitempty,omitzero"`
 
-	// Its place in the tenant's own queue: the highest goes first; the tenant's
-	// default where
+	// Priority in the tenant's queue, the highest first; the tenant's default if
 	// absent.
 	Priority JobDocumentPriority `json:"priority,omitempty,omitzero"`
 
-	// Its priority class: the operator defines it and grants it to tenants.
+	// Priority class: the operator defines classes and grants them to tenants.
 	PriorityClass interface{} `json:"priority_class,omitempty,omitzero"`
 
-	// Python packages, in an environment that each node makes of them.
+	// Python packages, which each node installs into an environment.
 	Python *JobDocumentPython `json:"python,omitempty,omitzero"`
 
-	// The most seconds from its admission to its first start; then it is cancelled.
+	// Seconds from admission to first start; then the job is cancelled.
 	QueueLimitS JobDocumentQueueLimitS `json:"queue_limit_s,omitempty,omitzero"`
 
-	// When a life counts as ready: before that it is not resized because others come
-	// and go.
+	// Condition for resizing an incarnation because other jobs come and go.
 	Ready interface{} `json:"ready,omitempty,omitzero"`
 
-	// How its partition changes while it runs: `restart` or `in_place`.
+	// The way in which the partition is resized: `restart` or `in_place`.
 	Resize interface{} `json:"resize,omitempty,omitzero"`
 
-	// How often a failed gang, or a failed task of a task set, is started again.
+	// Restarts of a failed gang, or of a failed task.
 	Retries int `json:"retries,omitempty,omitzero"`
 
-	// Containers beside the workers, by name: `ps` (parameter servers) and
+	// Containers next to the workers, by role: `ps` (parameter servers) and
 	// `evaluator`.
 	Roles JobDocumentRoles `json:"roles,omitempty,omitzero"`
 
-	// What a service promises; of `kind: inference` and `kind: notebook` only.
+	// Objectives of a service; only for `kind: inference` and `kind: notebook`.
 	Service *JobDocumentService `json:"service,omitempty,omitzero"`
 
-	// Containers under the policy `static`; the most where it is absent.
+	// Containers under the policy `static`; the most if absent.
 	StaticContainers JobDocumentStaticContainers `json:"static_containers,omitempty,omitzero"`
 
-	// When it has succeeded.
+	// Condition for success.
 	Success Success `json:"success,omitempty,omitzero"`
 
-	// A batch job of many tasks: one submission, tracked and cancelled as one.
+	// Tasks of a batch job: one submission, tracked and cancelled as one.
 	Tasks *JobDocumentTasks `json:"tasks,omitempty,omitzero"`
 
-	// Must be the ingress subject's tenant, where it is given.
+	// The ingress subject's tenant, if given.
 	Tenant JobDocumentTenant `json:"tenant,omitempty,omitzero"`
 
-	// The most seconds that it may run, over all of its lives; then it is stopped and
-	// has failed.
+	// Seconds that the job may run, over all incarnations; then it fails.
 	TimeLimitS JobDocumentTimeLimitS `json:"time_limit_s,omitempty,omitzero"`
 
-	// Taints of nodes that do not keep its containers away.
+	// Taints of nodes that the containers tolerate.
 	Tolerations []string `json:"tolerations,omitempty,omitzero"`
 
-	// A signal before that.
+	// A signal before the time limit.
 	Warning *JobDocumentWarning `json:"warning,omitempty,omitzero"`
 
 	// Weight of the job's fair share.
 	Weight int `json:"weight,omitempty,omitzero"`
 
-	// The folder in which its command starts, on whatever node: a path beside the
-	// document, which
-	// the command line packs.
+	// Working folder of the command: a path next to the document, packed by the
+	// command line.
 	Workdir interface{} `json:"workdir,omitempty,omitzero"`
 }
 
 // Demand of one container.
 type JobDocumentDemand map[string]Quantity
 
-// Environment.
+// Environment variables.
 type JobDocumentEnv map[string]EnvValue
 
-// The same in thousandths.
+// `gpu_limit` in thousandths.
 type JobDocumentGpuLimitMilli *int
 
-// The same in bytes.
+// `gpu_memory` in bytes.
 type JobDocumentGpuMemoryBytes *int
 
-// The token of a plan: the job is refused where it would not be decided on as
-// planned any more.
+// Token of a plan; a job that would differ from the plan is refused.
 type JobDocumentIfPlan *string
 
 // Image for the Docker runtime.
 type JobDocumentImage *string
 
-// The fewest seconds between its start and its next resize; by default the
-// policy's.
+// Seconds between a start and the next resize, at least; by default the policy's.
 type JobDocumentMinRunS *int
 
 // `[a-z0-9-]`, unique within the tenant; generated if absent.
 type JobDocumentName *string
 
-// Its place in the tenant's own queue: the highest goes first; the tenant's
-// default where
+// Priority in the tenant's queue, the highest first; the tenant's default if
 // absent.
 type JobDocumentPriority *int
 
-// Python packages, in an environment that each node makes of them.
+// Python packages, which each node installs into an environment.
 type JobDocumentPython struct {
 	// The packages.
 	Requirements Requirements `json:"requirements"`
 
-	// Such as `"3.11"`.
+	// Version such as `"3.11"`.
 	Version WrittenPythonVersion `json:"version,omitempty,omitzero"`
 }
 
-// The most seconds from its admission to its first start; then it is cancelled.
+// Seconds from admission to first start; then the job is cancelled.
 type JobDocumentQueueLimitS *int
 
-// Containers beside the workers, by name: `ps` (parameter servers) and
+// Containers next to the workers, by role: `ps` (parameter servers) and
 // `evaluator`.
 type JobDocumentRoles map[string]RoleDocument
 
-// What a service promises; of `kind: inference` and `kind: notebook` only.
+// Objectives of a service; only for `kind: inference` and `kind: notebook`.
 type JobDocumentService struct {
-	// Who may call it.
+	// The allowed callers.
 	Access Access `json:"access,omitempty,omitzero"`
 
-	// Requests that one replica works on at once; more wait at the gateway.
+	// Simultaneous requests per replica; others wait at the gateway.
 	Concurrency int `json:"concurrency,omitempty,omitzero"`
 
-	// Seconds that a leaving replica has for the requests that it works on.
+	// Seconds for a leaving replica to finish requests.
 	DrainS int `json:"drain_s,omitempty,omitzero"`
 
-	// Seconds without a request (of a notebook: without work) until it has no
-	// replica, where
-	// `containers.min` is 0.
+	// Seconds without a request (notebook: without work) before the last replica
+	// stops, if `containers.min`
+	// is 0.
 	IdleS int `json:"idle_s,omitempty,omitzero"`
 
-	// What clients are promised; without it the service keeps `containers.min`
-	// replicas.
+	// Latency objective; if absent the service keeps `containers.min` replicas.
 	Objective *JobDocumentServiceObjective `json:"objective,omitempty,omitzero"`
 
-	// What replicas speak.
+	// The protocol of replicas.
 	Protocol Protocol `json:"protocol,omitempty,omitzero"`
 
-	// When a replica is used.
+	// The readiness check.
 	Ready Ready2 `json:"ready,omitempty,omitzero"`
 
-	// How the number of replicas is decided.
+	// The rule for the number of replicas.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
-// What clients are promised; without it the service keeps `containers.min`
-// replicas.
+// Latency objective; if absent the service keeps `containers.min` replicas.
 type JobDocumentServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	// Milliseconds from a request's arrival at the gateway to the end of its answer.
 	LatencyMs int `json:"latency_ms"`
 
-	// The percentile of the requests that are answered within it.
+	// Percentile of requests that meet the latency.
 	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
 
-// Containers under the policy `static`; the most where it is absent.
+// Containers under the policy `static`; the most if absent.
 type JobDocumentStaticContainers *int
 
-// A batch job of many tasks: one submission, tracked and cancelled as one.
+// Tasks of a batch job: one submission, tracked and cancelled as one.
 type JobDocumentTasks struct {
-	// The most that run at once: the most containers of the job.
+	// Limit on simultaneous tasks, and so on the job's containers.
 	Concurrency int `json:"concurrency"`
 
-	// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+	// Number of tasks; each finds its index, from 0, in `DORMOUSE_TASK`.
 	Count int `json:"count"`
 }
 
-// Must be the ingress subject's tenant, where it is given.
+// The ingress subject's tenant, if given.
 type JobDocumentTenant *string
 
-// The most seconds that it may run, over all of its lives; then it is stopped and
-// has failed.
+// Seconds that the job may run, over all incarnations; then it fails.
 type JobDocumentTimeLimitS *int
 
-// A signal before that.
+// A signal before the time limit.
 type JobDocumentWarning struct {
-	// So many seconds before.
+	// Seconds before the limit.
 	BeforeS int `json:"before_s"`
 
-	// Sent to every process that handles it.
+	// Signal for every process that handles it.
 	Signal string `json:"signal,omitempty,omitzero"`
 }
 
-// What kind of work a job is.
+// The kind of work of a job.
 type Kind interface{}
 
-// What clients are promised.
+// The latency objective of a service.
 type LatencyObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	// Milliseconds from a request's arrival at the gateway to the end of its answer.
 	LatencyMs int `json:"latency_ms"`
 
-	// The percentile of the requests that are answered within it.
+	// Percentile of requests that meet the latency.
 	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
 
@@ -341,9 +320,9 @@ type LongResize struct {
 
 type LongResizeSignal *string
 
-// A folder of the node, given to each container.
+// A folder of the node in each container.
 type Mount struct {
-	// Whether the container may not write to it.
+	// True to forbid writing.
 	ReadOnly bool `json:"read_only,omitempty,omitzero"`
 
 	// Absolute path on the node.
@@ -353,7 +332,7 @@ type Mount struct {
 	Target string `json:"target"`
 }
 
-// How containers reach the network, the least first.
+// A container's network access, in ascending order.
 type Network interface{}
 
 type Not struct {
@@ -364,162 +343,157 @@ type Not struct {
 // a percentile such as 99 or 99.9
 type Percentile float64
 
-// What replicas speak.
+// The protocol of replicas.
 type Protocol interface{}
 
 // a quantity: 2, 0.5, "500m", "8Gi"
 type Quantity string
 
-// When a life of a training job counts as ready to be resized.
+// The condition under which a training job's incarnation may be resized.
 type Ready interface{}
 
-// When a replica is used.
+// The readiness check of a replica.
 type Ready2 struct {
-	// A GET of it on the replica's port is answered with 2xx once the replica is
-	// ready.
+	// Path that answers GET with 2xx once the replica is ready.
 	Path string `json:"path,omitempty,omitzero"`
 
-	// A replica that is not ready so long after its start is replaced.
+	// Seconds after which a replica that is not ready is replaced.
 	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
 }
 
 // A file of requirements, or its lines.
 type Requirements interface{}
 
-// How a job is resized, and which signal tells its members that the members' file
-// has changed.
+// The resize mode of a job, and the signal about changes of its members' file.
 type Resize interface{}
 
-// How a partition changes while its job runs.
+// The way in which a partition is resized.
 type ResizeMode interface{}
 
-// A role as people submit it.
+// A role in a document.
 type RoleDocument struct {
-	// Its command lines; the job's where absent.
+	// Command lines of the role; the job's if absent.
 	Command *RoleDocumentCommand `json:"command,omitempty,omitzero"`
 
-	// Which nodes its containers may be on; the job's constraints where absent.
+	// Requirements on the nodes; the job's constraints if absent.
 	Constraints *RoleDocumentConstraints `json:"constraints,omitempty,omitzero"`
 
-	// How many containers it has.
+	// Number of containers.
 	Count int `json:"count,omitempty,omitzero"`
 
 	// Demand of one container.
 	Demand RoleDocumentDemand `json:"demand"`
 
-	// Environment, beside the job's.
+	// Environment in addition to the job's.
 	Env RoleDocumentEnv `json:"env,omitempty,omitzero"`
 }
 
-// Its command lines; the job's where absent.
+// Command lines of the role; the job's if absent.
 type RoleDocumentCommand struct {
-	// Resumes it from a checkpoint; `start` where it is absent.
+	// Resumes the job from a checkpoint; `start` if absent.
 	Resume []string `json:"resume,omitempty,omitzero"`
 
 	// Starts the job from nothing.
 	Start []string `json:"start"`
 }
 
-// Which nodes its containers may be on; the job's constraints where absent.
+// Requirements on the nodes; the job's constraints if absent.
 type RoleDocumentConstraints map[string]Written
 
 // Demand of one container.
 type RoleDocumentDemand map[string]Quantity
 
-// Environment, beside the job's.
+// Environment in addition to the job's.
 type RoleDocumentEnv map[string]EnvValue
 
-// How the number of replicas is decided.
+// The rule for the number of replicas.
 type Scaling interface{}
 
-// Where on the node a secret is read from.
+// The location of a secret on the node.
 type SecretFrom struct {
-	// The source.
+	// The source of the secret.
 	From SecretSource `json:"from"`
 }
 
 // A secret's source on the node.
 type SecretSource interface{}
 
-// What a service promises and how it ends its replicas.
+// A service's objectives, scaling and access.
 type Service struct {
-	// Who may call it.
+	// The allowed callers.
 	Access Access `json:"access,omitempty,omitzero"`
 
-	// Requests that one replica works on at once; more wait at the gateway.
+	// Simultaneous requests per replica; others wait at the gateway.
 	Concurrency int `json:"concurrency,omitempty,omitzero"`
 
-	// Seconds that a leaving replica has for the requests that it works on.
+	// Seconds for a leaving replica to finish requests.
 	DrainS int `json:"drain_s,omitempty,omitzero"`
 
-	// Seconds without a request (of a notebook: without work) until it has no
-	// replica, where
-	// `containers.min` is 0.
+	// Seconds without a request (notebook: without work) before the last replica
+	// stops, if `containers.min`
+	// is 0.
 	IdleS int `json:"idle_s,omitempty,omitzero"`
 
-	// What clients are promised; without it the service keeps `containers.min`
-	// replicas.
+	// Latency objective; if absent the service keeps `containers.min` replicas.
 	Objective *ServiceObjective `json:"objective,omitempty,omitzero"`
 
-	// What replicas speak.
+	// The protocol of replicas.
 	Protocol Protocol `json:"protocol,omitempty,omitzero"`
 
-	// When a replica is used.
+	// The readiness check.
 	Ready Ready2 `json:"ready,omitempty,omitzero"`
 
-	// How the number of replicas is decided.
+	// The rule for the number of replicas.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
 }
 
-// What clients are promised; without it the service keeps `containers.min`
-// replicas.
+// Latency objective; if absent the service keeps `containers.min` replicas.
 type ServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to its answer's end.
+	// Milliseconds from a request's arrival at the gateway to the end of its answer.
 	LatencyMs int `json:"latency_ms"`
 
-	// The percentile of the requests that are answered within it.
+	// Percentile of requests that meet the latency.
 	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
 
-// When a job has succeeded.
+// The condition under which a job succeeds.
 type Success interface{}
 
-// Independent tasks of one job: its command line runs once for each of them.
+// Independent tasks of one job: the command line runs once per task.
 type Tasks struct {
-	// The most that run at once: the most containers of the job.
+	// Limit on simultaneous tasks, and so on the job's containers.
 	Concurrency int `json:"concurrency"`
 
-	// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+	// Number of tasks; each finds its index, from 0, in `DORMOUSE_TASK`.
 	Count int `json:"count"`
 }
 
-// A label's value: `a`, or a number, or true and false.
+// A label's value: text, a number, true or false.
 type Value interface{}
 
-// A signal that a job is sent before its time is over.
+// A signal that a job receives before its time limit.
 type Warning struct {
-	// So many seconds before.
+	// Seconds before the limit.
 	BeforeS int `json:"before_s"`
 
-	// Sent to every process that handles it.
+	// Signal for every process that handles it.
 	Signal string `json:"signal,omitempty,omitzero"`
 }
 
 // A packed folder.
 type Workdir struct {
-	// The archive's length.
+	// Length of the archive.
 	Bytes int `json:"bytes"`
 
 	// SHA-256 of the archive, 64 digits of lower-case hexadecimal.
 	Sha256 string `json:"sha256"`
 }
 
-// A rule as people write it.
+// A rule in a document.
 type Written interface{}
 
-// A job's class as people write it: its name. In a specification that is submitted
-// again it stands
-// with what it was worth, which is looked up anew.
+// A job's class by name; a resubmitted spec has the whole class, which is looked
+// up again.
 type WrittenClass interface{}
 
 type JobDocumentTasks_0 = Tasks
@@ -528,10 +502,10 @@ type JobDocumentService_0 = Service
 
 type JobDocumentServiceObjective_0 = LatencyObjective
 
-// The folder of a job, as people write it and as it is submitted.
+// A job's folder in a document.
 type WrittenWorkdir interface{}
 
-// Such as `"3.11"`.
+// Version such as `"3.11"`.
 type WrittenPythonVersion *string
 
 type JobDocumentPython_0 = WrittenPython
@@ -550,11 +524,11 @@ type RoleDocumentCommand_0 = Command
 
 type JobDocumentWorkdir_0_1 = Workdir
 
-// The same, as people write it and as it is submitted.
+// Python packages in a document.
 type WrittenPython struct {
 	// The packages.
 	Requirements Requirements `json:"requirements"`
 
-	// Such as `"3.11"`.
+	// Version such as `"3.11"`.
 	Version WrittenPythonVersion `json:"version,omitempty,omitzero"`
 }

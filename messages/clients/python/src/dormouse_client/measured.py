@@ -16,7 +16,7 @@ class MeasuredHistogram(TypedDict):
     """
     counts: list[int]
     """
-    How many lie at or below each bound and above the one before; last, those above all of them.
+    Values up to each bound and above the previous; the last above all.
     """
 
 
@@ -25,40 +25,40 @@ Timestamp: TypeAlias = str
 
 class MeasuredDocument(TypedDict):
     """
-    What clients of a service saw in one window, as a tenant's own proxy publishes it.
+    Requests to a service in a window, measured by a tenant's proxy.
     """
 
     arrivals: NotRequired[list[int]]
     """
-    Those that arrived in each second of the window, the oldest first.
+    Arrivals in each second of the window, oldest first.
     """
     concurrency: float
     """
-    Requests in the system, waiting ones too: the mean of the window.
+    Mean requests in the system, including waiting ones.
     """
     errors: NotRequired[int]
     """
-    Answers with 5xx, and connections that broke.
+    Answers with 5xx, and broken connections.
     """
     gateway: NotRequired[str | None]
     """
-    What the proxy is called, of those before this service; `proxy` where it has no name.
+    Name of the proxy; `proxy` if absent.
     """
     job: str
     """
-    The service: its name, with or without the tenant before it.
+    Name of the service, with or without the tenant.
     """
     latency_ms: MeasuredHistogram
     """
-    From a request's arrival at the proxy to its answer's end.
+    From a request's arrival at the proxy to the end of its answer.
     """
     queued: NotRequired[int]
     """
-    Requests that wait at the proxy at the window's end.
+    Requests waiting at the proxy at the window's end.
     """
     ready: NotRequired[int]
     """
-    Replicas that the proxy uses, at the window's end.
+    Replicas in use by the proxy at the window's end.
     """
     requests: int
     """
@@ -66,17 +66,17 @@ class MeasuredDocument(TypedDict):
     """
     service_ms: NotRequired[MeasuredHistogram | None]
     """
-    From its passing to a replica to its answer's end.
+    From a request's handover to a replica to the end of its answer.
     """
     shed: NotRequired[int]
     """
-    Requests that were turned away because no replica was free in time.
+    Requests refused for lack of a free replica.
     """
     until: NotRequired[Timestamp | None]
     """
-    When the window ended; when it was published, where it does not say.
+    End of the window; by default the time of publication.
     """
     window_s: int
     """
-    Seconds of the window, 1 to 60. The windows of one proxy follow one another.
+    Length of the window in seconds, 1 to 60; windows do not overlap.
     """

@@ -6,13 +6,13 @@ from typing import Literal, NotRequired, TypeAlias, TypedDict, Union
 
 Access: TypeAlias = Literal['open', 'tenant', 'token']
 """
-Who may call a service.
+The callers allowed to use a service.
 """
 
 
 CheckpointMode: TypeAlias = Literal['exit', 'continue', 'none']
 """
-How a running job saves its state when its partition is resized.
+The way in which a running job saves its state before a resize.
 """
 
 
@@ -23,7 +23,7 @@ class Command(TypedDict):
 
     resume: NotRequired[list[str]]
     """
-    Resumes it from a checkpoint; `start` where it is absent.
+    Resumes the job from a checkpoint; `start` if absent.
     """
     start: list[str]
     """
@@ -33,63 +33,62 @@ class Command(TypedDict):
 
 class Containers(TypedDict):
     """
-    How many containers a job may have.
+    The bounds on a job's containers.
     """
 
     max: int
     """
-    The most it can use.
+    The most containers that the job can use.
     """
     min: NotRequired[int]
     """
-    The fewest it can run with (all of them start together). A service may have none.
+    The fewest containers, which start together; may be 0 for a service.
     """
     start: NotRequired[int | None]
     """
-    How many start together, where it is resized in place and may shrink below that; `min`
-    where absent.
+    Containers that start together, if resized in place; `min` if absent.
     """
 
 
 Executor: TypeAlias = Literal['plain', 'mpi', 'mxnet', 'tensorflow', 'torch']
 """
-How each process of a job is told its cluster.
+The way in which each process of a job learns its cluster.
 """
 
 
 class JobClass(TypedDict):
     """
-    The class of a job, with what it was worth when the job was admitted.
+    A job's class as of its admission.
     """
 
     name: str
     """
-    The class.
+    Name of the class.
     """
     preempts: NotRequired[bool]
     """
-    Whether it preempts.
+    True if the class preempts.
     """
     value: int
     """
-    Its value.
+    Value of the class.
     """
 
 
 Kind: TypeAlias = Literal['training', 'batch', 'inference', 'notebook']
 """
-What kind of work a job is.
+The kind of work of a job.
 """
 
 
 class Mount(TypedDict):
     """
-    A folder of the node, given to each container.
+    A folder of the node in each container.
     """
 
     read_only: NotRequired[bool]
     """
-    Whether the container may not write to it.
+    True to forbid writing.
     """
     source: str
     """
@@ -103,7 +102,7 @@ class Mount(TypedDict):
 
 Network: TypeAlias = Literal['none', 'published', 'host']
 """
-How containers reach the network, the least first.
+A container's network access, in ascending order.
 """
 
 
@@ -115,7 +114,7 @@ a percentile such as 99 or 99.9
 
 Protocol: TypeAlias = Literal['http']
 """
-What replicas speak.
+The protocol of replicas.
 """
 
 
@@ -127,22 +126,22 @@ a quantity: 2, 0.5, "500m", "8Gi"
 
 Ready: TypeAlias = Literal['progress']
 """
-When a life of a training job counts as ready to be resized.
+The condition under which a training job's incarnation may be resized.
 """
 
 
 class Ready2(TypedDict):
     """
-    When a replica is used.
+    The readiness check of a replica.
     """
 
     path: NotRequired[str]
     """
-    A GET of it on the replica's port is answered with 2xx once the replica is ready.
+    Path that answers GET with 2xx once the replica is ready.
     """
     timeout_s: NotRequired[int]
     """
-    A replica that is not ready so long after its start is replaced.
+    Seconds after which a replica that is not ready is replaced.
     """
 
 
@@ -154,13 +153,13 @@ A file of requirements, or its lines.
 
 ResizeMode: TypeAlias = Literal['restart', 'in_place']
 """
-How a partition changes while its job runs.
+The way in which a partition is resized.
 """
 
 
 Scaling: TypeAlias = Literal['objective', 'hpa', 'kpa', 'ray']
 """
-How the number of replicas is decided.
+The rule for the number of replicas.
 """
 
 
@@ -188,43 +187,43 @@ A secret's source on the node.
 
 Success: TypeAlias = Literal['all', 'chief']
 """
-When a job has succeeded.
+The condition under which a job succeeds.
 """
 
 
 class Tasks(TypedDict):
     """
-    Independent tasks of one job: its command line runs once for each of them.
+    Independent tasks of one job: the command line runs once per task.
     """
 
     concurrency: int
     """
-    The most that run at once: the most containers of the job.
+    Limit on simultaneous tasks, and so on the job's containers.
     """
     count: int
     """
-    How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+    Number of tasks; each finds its index, from 0, in `DORMOUSE_TASK`.
     """
 
 
 Value: TypeAlias = bool | int | str
 """
-A label's value: `a`, or a number, or true and false.
+A label's value: text, a number, true or false.
 """
 
 
 class Warning(TypedDict):
     """
-    A signal that a job is sent before its time is over.
+    A signal that a job receives before its time limit.
     """
 
     before_s: int
     """
-    So many seconds before.
+    Seconds before the limit.
     """
     signal: NotRequired[str]
     """
-    Sent to every process that handles it.
+    Signal for every process that handles it.
     """
 
 
@@ -235,7 +234,7 @@ class Workdir(TypedDict):
 
     bytes: int
     """
-    The archive's length.
+    Length of the archive.
     """
     sha256: str
     """
@@ -245,14 +244,13 @@ class Workdir(TypedDict):
 
 WrittenClass: TypeAlias = str | JobClass
 """
-A job's class as people write it: its name. In a specification that is submitted again it stands
-with what it was worth, which is looked up anew.
+A job's class by name; a resubmitted spec has the whole class, which is looked up again.
 """
 
 
 class WrittenPython(TypedDict):
     """
-    The same, as people write it and as it is submitted.
+    Python packages in a document.
     """
 
     requirements: Requirements
@@ -261,13 +259,13 @@ class WrittenPython(TypedDict):
     """
     version: NotRequired[str | None]
     """
-    Such as `"3.11"`.
+    Version such as `"3.11"`.
     """
 
 
 WrittenWorkdir: TypeAlias = str | Workdir
 """
-The folder of a job, as people write it and as it is submitted.
+A job's folder in a document.
 """
 
 
@@ -278,7 +276,7 @@ class Checkpoint(TypedDict):
 
     command: NotRequired[list[str]]
     """
-    Instead of the signal: a command run beside rank 0.
+    Command next to rank 0, instead of the signal.
     """
     grace_s: NotRequired[int]
     """
@@ -286,8 +284,7 @@ class Checkpoint(TypedDict):
     """
     mode: NotRequired[CheckpointMode]
     """
-    What saving does to the job. A contract that does not say it is one of a job that saves
-    and ends.
+    Effect of saving on the job; `exit` if absent.
     """
     signal: NotRequired[str]
     """
@@ -297,16 +294,16 @@ class Checkpoint(TypedDict):
 
 class LatencyObjective(TypedDict):
     """
-    What clients are promised.
+    The latency objective of a service.
     """
 
     latency_ms: int
     """
-    Milliseconds from a request's arrival at the gateway to its answer's end.
+    Milliseconds from a request's arrival at the gateway to the end of its answer.
     """
     percentile: NotRequired[Percentile]
     """
-    The percentile of the requests that are answered within it.
+    Percentile of requests that meet the latency.
     """
 
 
@@ -317,7 +314,7 @@ class LongResize(TypedDict):
 
 Resize: TypeAlias = ResizeMode | LongResize
 """
-How a job is resized, and which signal tells its members that the members' file has changed.
+The resize mode of a job, and the signal about changes of its members' file.
 """
 
 
@@ -331,41 +328,41 @@ SecretFrom = TypedDict(
 
 class Service(TypedDict):
     """
-    What a service promises and how it ends its replicas.
+    A service's objectives, scaling and access.
     """
 
     access: NotRequired[Access]
     """
-    Who may call it.
+    The allowed callers.
     """
     concurrency: NotRequired[int]
     """
-    Requests that one replica works on at once; more wait at the gateway.
+    Simultaneous requests per replica; others wait at the gateway.
     """
     drain_s: NotRequired[int]
     """
-    Seconds that a leaving replica has for the requests that it works on.
+    Seconds for a leaving replica to finish requests.
     """
     idle_s: NotRequired[int]
     """
-    Seconds without a request (of a notebook: without work) until it has no replica, where
-    `containers.min` is 0.
+    Seconds without a request (notebook: without work) before the last replica stops, if `containers.min`
+    is 0.
     """
     objective: NotRequired[LatencyObjective | None]
     """
-    What clients are promised; without it the service keeps `containers.min` replicas.
+    Latency objective; if absent the service keeps `containers.min` replicas.
     """
     protocol: NotRequired[Protocol]
     """
-    What replicas speak.
+    The protocol of replicas.
     """
     ready: NotRequired[Ready2]
     """
-    When a replica is used.
+    The readiness check.
     """
     scaling: NotRequired[Scaling]
     """
-    How the number of replicas is decided.
+    The rule for the number of replicas.
     """
 
 
@@ -377,7 +374,7 @@ An environment value: plain, or a reference to a secret on the node.
 
 class JobDocument(TypedDict):
     """
-    A job as people submit it. An unknown field is an error that names it.
+    A job as submitted. An unknown field is an error that names it.
     """
 
     checkpoint: NotRequired[Checkpoint]
@@ -386,11 +383,11 @@ class JobDocument(TypedDict):
     """
     command: Command
     """
-    Command lines.
+    Command lines of the job.
     """
     constraints: NotRequired[Constraints]
     """
-    Which nodes its containers may be on.
+    Requirements on the nodes.
     """
     containers: NotRequired[Containers]
     """
@@ -402,35 +399,35 @@ class JobDocument(TypedDict):
     """
     depends_on: NotRequired[list[str]]
     """
-    Jobs of the same tenant that must complete before it may have containers.
+    Jobs of the tenant that must complete before this one gets containers.
     """
     env: NotRequired[dict[str, EnvValue]]
     """
-    Environment.
+    Environment variables.
     """
     executor: NotRequired[Executor]
     """
-    How each process is told its cluster.
+    The way in which each process learns its cluster.
     """
     gpu_limit: NotRequired[Quantity | None]
     """
-    Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+    For a fraction of a GPU: the limit while others leave capacity; by default the request.
     """
     gpu_limit_milli: NotRequired[int | None]
     """
-    The same in thousandths.
+    `gpu_limit` in thousandths.
     """
     gpu_memory: NotRequired[Quantity | None]
     """
-    Memory of each GPU that a container has.
+    Memory of each of a container's GPUs.
     """
     gpu_memory_bytes: NotRequired[int | None]
     """
-    The same in bytes.
+    `gpu_memory` in bytes.
     """
     if_plan: NotRequired[str | None]
     """
-    The token of a plan: the job is refused where it would not be decided on as planned any more.
+    Token of a plan; a job that would differ from the plan is refused.
     """
     image: NotRequired[str | None]
     """
@@ -438,11 +435,11 @@ class JobDocument(TypedDict):
     """
     kind: NotRequired[Kind]
     """
-    Training or batch.
+    The kind of work.
     """
     min_run_s: NotRequired[int | None]
     """
-    The fewest seconds between its start and its next resize; by default the policy's.
+    Seconds between a start and the next resize, at least; by default the policy's.
     """
     mounts: NotRequired[list[Mount]]
     """
@@ -454,73 +451,71 @@ class JobDocument(TypedDict):
     """
     network: NotRequired[Network | None]
     """
-    How its containers reach the network: none, published or host; the most that its tenant
-    is granted where it is absent.
+    Network access: none, published or host; the most granted if absent.
     """
     priority: NotRequired[int | None]
     """
-    Its place in the tenant's own queue: the highest goes first; the tenant's default where
-    absent.
+    Priority in the tenant's queue, the highest first; the tenant's default if absent.
     """
     priority_class: NotRequired[WrittenClass | None]
     """
-    Its priority class: the operator defines it and grants it to tenants.
+    Priority class: the operator defines classes and grants them to tenants.
     """
     python: NotRequired[WrittenPython | None]
     """
-    Python packages, in an environment that each node makes of them.
+    Python packages, which each node installs into an environment.
     """
     queue_limit_s: NotRequired[int | None]
     """
-    The most seconds from its admission to its first start; then it is cancelled.
+    Seconds from admission to first start; then the job is cancelled.
     """
     ready: NotRequired[Ready | None]
     """
-    When a life counts as ready: before that it is not resized because others come and go.
+    Condition for resizing an incarnation because other jobs come and go.
     """
     resize: NotRequired[Resize | None]
     """
-    How its partition changes while it runs: `restart` or `in_place`.
+    The way in which the partition is resized: `restart` or `in_place`.
     """
     retries: NotRequired[int]
     """
-    How often a failed gang, or a failed task of a task set, is started again.
+    Restarts of a failed gang, or of a failed task.
     """
     roles: NotRequired[dict[str, RoleDocument]]
     """
-    Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
+    Containers next to the workers, by role: `ps` (parameter servers) and `evaluator`.
     """
     service: NotRequired[Service | None]
     """
-    What a service promises; of `kind: inference` and `kind: notebook` only.
+    Objectives of a service; only for `kind: inference` and `kind: notebook`.
     """
     static_containers: NotRequired[int | None]
     """
-    Containers under the policy `static`; the most where it is absent.
+    Containers under the policy `static`; the most if absent.
     """
     success: NotRequired[Success]
     """
-    When it has succeeded.
+    Condition for success.
     """
     tasks: NotRequired[Tasks | None]
     """
-    A batch job of many tasks: one submission, tracked and cancelled as one.
+    Tasks of a batch job: one submission, tracked and cancelled as one.
     """
     tenant: NotRequired[str | None]
     """
-    Must be the ingress subject's tenant, where it is given.
+    The ingress subject's tenant, if given.
     """
     time_limit_s: NotRequired[int | None]
     """
-    The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+    Seconds that the job may run, over all incarnations; then it fails.
     """
     tolerations: NotRequired[list[str]]
     """
-    Taints of nodes that do not keep its containers away.
+    Taints of nodes that the containers tolerate.
     """
     warning: NotRequired[Warning | None]
     """
-    A signal before that.
+    A signal before the time limit.
     """
     weight: NotRequired[int]
     """
@@ -528,14 +523,13 @@ class JobDocument(TypedDict):
     """
     workdir: NotRequired[WrittenWorkdir | None]
     """
-    The folder in which its command starts, on whatever node: a path beside the document, which
-    the command line packs.
+    Working folder of the command: a path next to the document, packed by the command line.
     """
 
 
 Constraints: TypeAlias = dict[str, "Written"]
 """
-Which nodes a job's containers may be on, and which they would rather be on.
+Requirements and preferences of a job for its nodes.
 
 `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer: {zone: b}}`.
 """
@@ -551,20 +545,20 @@ Not = TypedDict(
 
 class RoleDocument(TypedDict):
     """
-    A role as people submit it.
+    A role in a document.
     """
 
     command: NotRequired[Command | None]
     """
-    Its command lines; the job's where absent.
+    Command lines of the role; the job's if absent.
     """
     constraints: NotRequired[Constraints | None]
     """
-    Which nodes its containers may be on; the job's constraints where absent.
+    Requirements on the nodes; the job's constraints if absent.
     """
     count: NotRequired[int]
     """
-    How many containers it has.
+    Number of containers.
     """
     demand: dict[str, Quantity]
     """
@@ -572,11 +566,11 @@ class RoleDocument(TypedDict):
     """
     env: NotRequired[dict[str, EnvValue]]
     """
-    Environment, beside the job's.
+    Environment in addition to the job's.
     """
 
 
 Written: TypeAlias = Union[bool, int, str, list[Value], Not, dict[str, "Written"]]
 """
-A rule as people write it.
+A rule in a document.
 """
