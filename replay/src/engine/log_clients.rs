@@ -87,10 +87,12 @@ impl Outlet {
         after: Sequence,
     ) -> Option<Found> {
         let (sequence, id, is_word) = brokers.first_after(node, after, known)?;
-        let whose = match id == Some(self.id(node).as_str()) {
-            true => Author::Own,
-            false if is_word => Author::Nobody,
-            false => Author::Another,
+        let whose = if id == Some(self.id(node).as_str()) {
+            Author::Own
+        } else if is_word {
+            Author::Nobody
+        } else {
+            Author::Another
         };
         Some(Found { sequence, whose })
     }

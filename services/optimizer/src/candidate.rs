@@ -1,3 +1,5 @@
+//! A candidate allocation of a P2 instance, its value and its bounds.
+
 use std::collections::BTreeMap;
 
 use crate::instance::{Instance, State, covers};

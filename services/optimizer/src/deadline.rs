@@ -1,3 +1,5 @@
+//! The end of a decision's time, and the limits met on the way.
+
 use std::cell::Cell;
 
 use dormouse_messages::events::StoppedBy;

@@ -166,10 +166,12 @@ impl Appender {
                 .is_ok_and(|it| !matches!(it.body, Body::Event(Event::NodeFenced(_))));
             Found {
                 sequence: Sequence(message.sequence),
-                whose: match id.is_some_and(|id| id.as_str() == own_id) {
-                    true => Author::Own,
-                    false if is_anothers => Author::Another,
-                    false => Author::Nobody,
+                whose: if id.is_some_and(|id| id.as_str() == own_id) {
+                    Author::Own
+                } else if is_anothers {
+                    Author::Another
+                } else {
+                    Author::Nobody
                 },
             }
         }))

@@ -12,8 +12,8 @@ use dormouse_messages::{
     Sequence, Timestamp, Writer,
 };
 
-#[derive(Debug, Clone, Default)]
 /// A log in the making, for tests.
+#[derive(Debug, Clone, Default)]
 pub struct History {
     pub log: Vec<Recorded>,
     pub seconds: i64,

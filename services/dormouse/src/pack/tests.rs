@@ -1,3 +1,5 @@
+//! Tests packing a folder: contents, refusals, and unpacking by the agent.
+
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 

@@ -1,3 +1,5 @@
+//! Tests the texts of answers.
+
 use dormouse_messages::Timestamp;
 use dormouse_projections::queries::{
     ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, TenantsAnswer,

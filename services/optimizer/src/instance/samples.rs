@@ -1,3 +1,5 @@
+//! Small random instances for tests of the methods for large clusters.
+
 use std::ops::Range;
 
 use dormouse_messages::Needs;
