@@ -99,6 +99,7 @@ pub struct JobRow {
     pub metrics: BTreeMap<String, f64>,
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, u32>,
+    /// False while the containers of a requeued job stop.
     #[serde(default, skip_serializing_if = "is_false")]
     pub on_hold: bool,
     /// At a gateway.
@@ -364,7 +365,7 @@ pub(super) fn row(
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),
-        on_hold: job.live.as_ref().is_some_and(|live| live.on_hold),
+        on_hold: job.live.as_ref().is_some_and(|live| live.on_hold && !live.requeued),
         address: address(model, id, job),
     }
 }

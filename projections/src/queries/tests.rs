@@ -1,8 +1,8 @@
 //! Answers of the queries after given histories.
 
 use dormouse_messages::events::{
-    ClusterConfigured, JobRefused, JobReleased, NodeDrained, NodeFenced, RawEncoding, StopReason,
-    SubmissionReceived, TenantConfigured,
+    ClusterConfigured, JobRefused, JobReleased, JobRequeued, JobRevised, NodeDrained, NodeFenced,
+    RawEncoding, StopReason, SubmissionReceived, TenantConfigured,
 };
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Body, Event, JobId, TenantId, Writer};
@@ -75,6 +75,28 @@ fn jobs_are_filtered_and_in_order() {
     assert_eq!(ads.jobs.len(), 1);
     let refused: JobsAnswer = ask(&history, "jobs", json!({"phase": "refused"}));
     assert_eq!((refused.jobs.len(), refused.refused.len()), (0, 1));
+}
+
+#[test]
+fn a_requeued_job_is_not_on_hold() {
+    let on_hold = |event: Event| {
+        let mut history = busy();
+        history.push(event);
+        let detail: JobDetail = ask(&history, "job", json!({"job": "ads/lr"}));
+        detail.row.on_hold
+    };
+    let requeued = JobRequeued {
+        job: job("ads/lr"),
+        ingress_sequence: 2,
+        by: None,
+        basis: None,
+    };
+    assert!(!on_hold(requeued.into()));
+    let held = JobRevised {
+        held: Some(true),
+        ..JobRevised::nothing(job("ads/lr"), 2)
+    };
+    assert!(on_hold(held.into()));
 }
 
 #[test]
