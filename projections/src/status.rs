@@ -7,7 +7,7 @@
 //! 4. No event shown names another tenant's job.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::envelope::Body;
 use dormouse_messages::events::{
@@ -65,6 +65,10 @@ impl StatusView {
             subjects: vec![of_job(job, &event)],
             envelope: Cow::Owned(part(&recorded.envelope, job, event)),
         };
+        let parts = |parts: BTreeMap<&JobId, Event>| -> Vec<Shown<'a>> {
+            let parts = parts.into_iter();
+            parts.map(|(job, event)| part(job, event)).collect()
+        };
         match event {
             Event::SubmissionReceived(e) => vec![self.received(e, &recorded.envelope)],
             Event::SubmissionsShed(e) => {
@@ -72,10 +76,7 @@ impl StatusView {
                 let subjects = messages.map(|it| of_message(&e.tenant, it, event));
                 vec![whole(subjects.collect())]
             }
-            Event::JobRefused(e) => {
-                let subjects = self.refused(e, event);
-                subjects.map_or_else(Vec::new, |subjects| vec![whole(subjects)])
-            }
+            Event::JobRefused(e) => Vec::from_iter(self.refused(e, event).map(whole)),
             Event::JobReleased(e) => {
                 let passed_over = e.passed_over.iter();
                 let own = passed_over.filter(|other| other.tenant() == e.job.tenant());
@@ -92,26 +93,14 @@ impl StatusView {
                 });
                 vec![part(&e.job, event)]
             }
-            Event::AllocationDecided(e) => {
-                let parts = self.allocated(e).into_iter();
-                parts.map(|(job, event)| part(job, event)).collect()
-            }
+            Event::AllocationDecided(e) => parts(self.allocated(e)),
             Event::AllocationUnchanged(e) => {
                 let waiting = self.waiting(&e.outcome.waiting).into_iter();
-                let parts = waiting.map(|wait| (&wait.job, Event::from(kept(e, wait))));
-                parts.map(|(job, event)| part(job, event)).collect()
+                let own = waiting.map(|wait| (&wait.job, Event::from(kept(e, wait))));
+                parts(own.collect())
             }
-            Event::PlacementDecided(e) => {
-                let parts = placed(e).into_iter();
-                parts.map(|(job, event)| part(job, event)).collect()
-            }
-            Event::PlacementRefused(e) => {
-                let parts = e
-                    .short
-                    .iter()
-                    .map(|short| (&short.job, not_placed(e, &short.job)));
-                parts.map(|(job, event)| part(job, event)).collect()
-            }
+            Event::PlacementDecided(e) => parts(placed(e)),
+            Event::PlacementRefused(e) => parts(not_placed(e)),
             event => {
                 let Some(job) = job_of(event) else {
                     return Vec::new();
@@ -178,8 +167,6 @@ impl StatusView {
         let empty = AllocationDecided {
             epoch: event.epoch,
             jobs: Vec::new(),
-            shapes: Vec::new(),
-            slots: Vec::new(),
             outcome: without_waiting(&event.outcome),
             basis: event.basis.clone(),
         };
@@ -257,7 +244,7 @@ fn own_wait(wait: &Waiting) -> Waiting {
     }
 }
 
-fn placed(event: &PlacementDecided) -> Vec<(&JobId, Event)> {
+fn placed(event: &PlacementDecided) -> BTreeMap<&JobId, Event> {
     let mut parts: BTreeMap<&JobId, PlacementDecided> = BTreeMap::new();
     let empty = PlacementDecided {
         epoch: event.epoch,
@@ -282,13 +269,17 @@ fn for_another(event: &PartitionResizeRequested) -> bool {
     service.is_some_and(|service| service.tenant() != event.job.tenant())
 }
 
-fn not_placed(event: &PlacementRefused, job: &JobId) -> Event {
-    let own = event.short.iter().filter(|short| short.job == *job);
-    Event::from(PlacementRefused {
-        reason: own_words(&event.reason, job.tenant()),
-        short: own.cloned().collect(),
-        ..event.clone()
-    })
+fn not_placed(event: &PlacementRefused) -> BTreeMap<&JobId, Event> {
+    let jobs: BTreeSet<&JobId> = event.unplaceable.iter().map(|it| &it.job).collect();
+    let parts = jobs.into_iter().map(|job| {
+        let own = event.unplaceable.iter().filter(|it| it.job == *job);
+        let part = PlacementRefused {
+            unplaceable: own.cloned().collect(),
+            ..event.clone()
+        };
+        (job, Event::from(part))
+    });
+    parts.collect()
 }
 
 /// A part's own id keeps readers from taking the part for a repetition.

@@ -153,7 +153,9 @@ impl Audit {
             Some(Event::PlacementRefused(event)) => {
                 self.refusals += 1;
                 if self.refusals == REFUSALS {
-                    let what = format!("refused again and again: {}", event.reason);
+                    let first = event.unplaceable.first();
+                    let first = first.map(ToString::to_string).unwrap_or_default();
+                    let what = format!("refused again and again: {first}");
                     self.violation(recorded.sequence, what);
                 }
             }

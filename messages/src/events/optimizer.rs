@@ -1,4 +1,4 @@
-//! Events of the optimizer: each job's number of containers, and their shapes on each node.
+//! Events of the optimizer: each job's containers by node.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Basis;
 use crate::ids::{Epoch, JobId, NodeId};
-use crate::needs::Needs;
-use crate::quantity::Amounts;
 
 /// A new allocation, as a list of changes.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -17,10 +15,6 @@ pub struct AllocationDecided {
     pub epoch: Epoch,
     /// Jobs that change, are new or wait.
     pub jobs: Vec<JobAllocation>,
-    /// Distinct container types, referenced by `slots`.
-    pub shapes: Vec<Shape>,
-    /// Containers of each shape on the changed nodes.
-    pub slots: Vec<Slot>,
     /// Figures of the allocation.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -90,9 +84,7 @@ macro_rules! with_figures {
 
 with_figures!(AllocationDecided {
     epoch: Epoch,
-    jobs: Vec<JobAllocation>,
-    shapes: Vec<Shape>,
-    slots: Vec<Slot>
+    jobs: Vec<JobAllocation>
 });
 with_figures!(AllocationUnchanged { reason: String });
 
@@ -101,8 +93,14 @@ with_figures!(AllocationUnchanged { reason: String });
 pub struct JobAllocation {
     /// The job.
     pub job: JobId,
-    /// Number of containers.
+    /// Number of containers, the roles' included.
     pub containers: u32,
+    /// Workers by node: the x_ij of Dorm's P2.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<NodeId, u32>,
+    /// Containers of each role by node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<String, BTreeMap<NodeId, u32>>,
     /// Number of containers before.
     pub previous: u32,
     /// True if the job did not run before.
@@ -114,29 +112,6 @@ pub struct JobAllocation {
     /// The service, notebook or preempting job that gets the capacity.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub made_for: Option<JobId>,
-}
-
-/// A container type, numbered within this decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Shape {
-    /// Number within this decision.
-    pub shape: u32,
-    /// Demand of one container.
-    pub demand: Amounts,
-    /// Requirements on the node besides capacity.
-    #[serde(default, skip_serializing_if = "Needs::is_empty")]
-    pub needs: Needs,
-}
-
-/// Containers of one shape on a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Slot {
-    /// The node.
-    pub node: NodeId,
-    /// Number of the shape.
-    pub shape: u32,
-    /// Number of containers.
-    pub containers: u32,
 }
 
 /// The figures of an allocation, decided or kept.

@@ -1,5 +1,7 @@
 //! Events of the placer: places of containers, and membership of nodes.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,24 +64,58 @@ pub struct RemovedContainer {
 pub struct PlacementRefused {
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The reason, for a person.
-    pub reason: String,
-    /// Containers without capacity.
-    pub short: Vec<Short>,
+    /// Containers that their nodes cannot take.
+    pub unplaceable: Vec<Unplaceable>,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Containers of a job for which capacity is missing.
+/// Containers that a node cannot take, since it changed after the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Short {
+pub struct Unplaceable {
     /// The job.
     pub job: JobId,
-    /// Number of containers.
+    /// The node.
+    pub node: NodeId,
+    /// Number of containers, those that run there already included.
     pub containers: u32,
-    /// The scarce resource.
-    pub resource: String,
+    /// The node's shortcoming.
+    pub why: WhyUnplaceable,
+}
+
+impl fmt::Display for Unplaceable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            job,
+            node,
+            containers,
+            why,
+        } = self;
+        write!(f, "{job} cannot have {containers} on {node}: {why}")
+    }
+}
+
+/// The reason why a node cannot take containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyUnplaceable {
+    /// The node is lost, drained, quarantined or removed.
+    Unusable,
+    /// The node's labels or taints rule the job out.
+    NotAllowed,
+    /// The node has too little of this resource.
+    Short(String),
+}
+
+impl fmt::Display for WhyUnplaceable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable => f.write_str("the node takes no containers"),
+            Self::NotAllowed => f.write_str("the node's labels or taints rule the job out"),
+            Self::Short(resource) => write!(f, "the node has too little {resource}"),
+        }
+    }
 }
 
 /// A node's lease ended. This observation is recorded, not re-executed.

@@ -72,6 +72,11 @@ impl JobTable {
 }
 
 impl Live {
+    /// False while the containers of a requeued job stop.
+    pub const fn is_on_hold(&self) -> bool {
+        self.on_hold && !self.requeued
+    }
+
     fn gang_mut(&mut self, incarnation: Incarnation, placed: Sequence) -> &mut Gang {
         let gangs = &mut self.gangs;
         let found = gangs

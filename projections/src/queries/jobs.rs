@@ -365,7 +365,7 @@ pub(super) fn row(
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
         nodes: nodes.unwrap_or_default(),
-        on_hold: job.live.as_ref().is_some_and(|live| live.on_hold && !live.requeued),
+        on_hold: job.live.as_ref().is_some_and(|it| it.is_on_hold()),
         address: address(model, id, job),
     }
 }

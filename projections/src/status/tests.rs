@@ -40,8 +40,7 @@ fn show(view: &mut StatusView, event: Event) -> Vec<(Vec<String>, Value)> {
 fn decided(jobs: Value, waiting: Value) -> Event {
     event(
         "dormouse.allocation.decided.v1",
-        json!({"epoch": 3, "jobs": jobs, "shapes": [{"shape": 0, "demand": {"cpu_milli": 1000}}],
-            "slots": [{"node": "n0", "shape": 0, "containers": 5}], "waiting": waiting,
+        json!({"epoch": 3, "jobs": jobs, "waiting": waiting,
             "utilization": {"resources": {"cpu": 0.5}, "total": 0.5}, "fairness_loss": 0.1,
             "fairness_loss_all": 0.1, "fairness_loss_bound": 0.2, "adjusted_jobs": 1,
             "adjustment_bound": 1, "forced_jobs": 0, "unbounded": false,
@@ -51,7 +50,8 @@ fn decided(jobs: Value, waiting: Value) -> Event {
 }
 
 fn allocation(job: &str, previous: u32, containers: u32) -> Value {
-    json!({"job": job, "containers": containers, "previous": previous, "new": previous == 0,
+    json!({"job": job, "containers": containers, "nodes": {"n0": containers},
+        "previous": previous, "new": previous == 0,
         "share": 0.1, "fair_share": 0.2})
 }
 
@@ -144,7 +144,10 @@ fn a_job_sees_its_own_part_of_an_allocation_and_a_new_reason_to_wait_once() {
         (a["jobs"][0]["job"].as_str(), &a["jobs"][1]),
         (Some("ads/a"), &Value::Null)
     );
-    assert_eq!((&a["slots"], &a["waiting"]), (&json!([]), &json!([])));
+    assert_eq!(
+        (&a["waiting"], &a["jobs"][0]["nodes"]),
+        (&json!([]), &json!({"n0": 4}))
+    );
     assert_eq!(
         b["waiting"][0]["reason"],
         "waits behind another tenant's job and search/c"

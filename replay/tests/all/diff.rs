@@ -156,7 +156,7 @@ fn more_than_there_is_room_for_is_infeasible() {
     let left = log(0.5, &TWO);
     let right = changed(&left, |event| {
         event.jobs[0].containers += 100;
-        event.slots[0].containers += 100;
+        *event.jobs[0].nodes.values_mut().next().expect("a node") += 100;
     });
     assert_eq!(class_of(&logs(&left, &right)), Class::Infeasible);
     assert_ne!(class_of(&logs(&right, &left)), Class::Infeasible);

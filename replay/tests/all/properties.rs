@@ -171,9 +171,10 @@ impl Made {
         let rooms = problem.nodes.iter().map(|node| {
             let mut room = node.capacity.clone();
             room.subtract(&node.reserved, 1);
-            let held = solution.slots.get(&node.name);
-            for (shape, count) in held.into_iter().flatten() {
-                room.subtract(&solution.shapes[*shape].demand, u64::from(*count));
+            for share in &solution.jobs {
+                let job = problem.jobs.iter().find(|it| it.job == share.job);
+                let count = share.nodes.get(&node.name).copied().unwrap_or(0);
+                room.subtract(&job.expect("posed").demand, u64::from(count));
             }
             room
         });

@@ -1,7 +1,7 @@
 //! The checker of timed-out decisions accepts the optimizer's decisions and rejects tampered ones.
 
 use crate::common::small_cluster;
-use dormouse_messages::events::{AllocationDecided, StoppedBy};
+use dormouse_messages::events::{AllocationDecided, JobAllocation, StoppedBy};
 use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Decider, Event, Fold, Sequence};
 use dormouse_optimizer::Optimizer;
@@ -59,22 +59,26 @@ fn what_the_optimizer_decides_is_accepted() {
 
 type Tamper = fn(&mut AllocationDecided);
 
+fn nodes(job: &mut JobAllocation) -> impl Iterator<Item = &mut u32> {
+    job.nodes.values_mut()
+}
+
 const TAMPERS: [(&str, Tamper); 8] = [
     ("a container more", |event| {
         if let Some(job) = event.jobs.iter_mut().find(|job| job.containers > 0) {
             job.containers += 1;
         }
     }),
-    ("a slot more", |event| {
-        if let Some(slot) = event.slots.iter_mut().find(|slot| slot.containers > 0) {
-            slot.containers += 1;
+    ("a container more on a node", |event| {
+        if let Some(count) = event.jobs.iter_mut().flat_map(nodes).next() {
+            *count += 1;
         }
     }),
-    ("a thousand slots and containers more", |event| {
-        let full = event.slots.iter_mut().find(|slot| slot.containers > 0);
-        if let (Some(job), Some(slot)) = (event.jobs.first_mut(), full) {
+    ("a thousand more on a node and in all", |event| {
+        let full = event.jobs.iter_mut().find(|job| !job.nodes.is_empty());
+        if let Some(job) = full {
             job.containers += 1_000;
-            slot.containers += 1_000;
+            nodes(job).take(1).for_each(|count| *count += 1_000);
         }
     }),
     ("another share", |event| {

@@ -3,8 +3,8 @@
 mod serving;
 
 use dormouse_messages::events::{
-    ContainerExited, JobReleased, JobRevised, NodeDrained, NodeLabelled, Outcome, SubmissionsShed,
-    TenantConfigured,
+    ContainerExited, JobReleased, JobRevised, NodeDrained, NodeLabelled, Outcome, PlacementRefused,
+    SubmissionsShed, TenantConfigured,
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
@@ -100,7 +100,7 @@ pub fn describe(event: &Event) -> String {
         Event::PlacementDecided(e) => {
             format!("{} to create, {} to remove", e.create.len(), e.remove.len())
         }
-        Event::PlacementRefused(e) => e.reason.clone(),
+        Event::PlacementRefused(e) => refused(e),
         Event::NodeLost(e) if e.last_seen == Timestamp::default() => "not seen".to_owned(),
         Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
         Event::NodeFenced(e) => format!("its containers have ended: {}", e.reason),
@@ -358,6 +358,16 @@ pub fn name(word: &impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().replace('_', " ")
 }
 
+fn refused(event: &PlacementRefused) -> String {
+    let first = event.unplaceable.first().map(ToString::to_string);
+    let more = match event.unplaceable.len() {
+        0 | 1 => String::new(),
+        all => format!(", and {} more", all - 1),
+    };
+    let first = first.unwrap_or_default();
+    format!("{first}{more}; the optimizer decides again")
+}
+
 fn figures(outcome: &Outcome) -> String {
     format!(
         "utilization {:.3} of {}, loss {:.3} ≤ {:.3}, adjusted {}{}, waiting {}",
@@ -422,7 +432,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::PlacementDecided(e) => {
             e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job)
         }
-        Event::PlacementRefused(e) => e.short.iter().any(|s| s.job == *job),
+        Event::PlacementRefused(e) => e.unplaceable.iter().any(|it| it.job == *job),
         Event::CheckpointRequested(e) => e.job == *job,
         Event::PartitionStartRequested(e) => e.job == *job,
         Event::PartitionStopRequested(e) => e.job == *job,

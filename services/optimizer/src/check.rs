@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
-use dormouse_messages::needs::{ContainerType, GPU_PARTS};
+use dormouse_messages::needs::GPU_PARTS;
 use dormouse_messages::quantity::{Amounts, Resource};
 
 use crate::problem::{Allocation, Problem, ProblemJob, ProblemNode};
@@ -40,8 +40,6 @@ pub enum Violation {
         containers: u32,
         placed: u32,
     },
-    #[error("the slots of node {0} are not what its jobs have there")]
-    Slots(NodeId),
     #[error("{job}: {containers} containers is outside its limits")]
     Limits {
         job: JobId,
@@ -97,7 +95,6 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
     }
     company(problem, &shares)?;
     devices(problem, &shares)?;
-    slots(problem, solution, &shares)?;
     bounds(problem, solution, adjusted)
 }
 
@@ -315,32 +312,6 @@ pub(crate) fn limits(
         };
     }
     Ok(share.containers > 0 && (min..=max).contains(&had.values().sum()))
-}
-
-fn slots(problem: &Problem, solution: &Solution, shares: &Shares) -> Result<(), Violation> {
-    let mut slots: BTreeMap<&NodeId, BTreeMap<ContainerType, u32>> = BTreeMap::new();
-    for job in &problem.jobs {
-        let nodes = shares.get(&job.job).map(|share| &share.nodes);
-        for (node, count) in nodes.into_iter().flatten() {
-            *slots
-                .entry(node)
-                .or_default()
-                .entry(job.container_type())
-                .or_insert(0) += count;
-        }
-    }
-    for node in &problem.nodes {
-        let listed = solution.slots.get(&node.name);
-        let listed = listed.ok_or_else(|| Violation::Slots(node.name.clone()))?;
-        let listed = listed.iter().filter(|(_, count)| **count > 0);
-        let listed: Option<BTreeMap<ContainerType, u32>> = listed
-            .map(|(shape, count)| Some((solution.shapes.get(*shape)?.clone(), *count)))
-            .collect();
-        if listed != Some(slots.remove(&node.name).unwrap_or_default()) {
-            return Err(Violation::Slots(node.name.clone()));
-        }
-    }
-    Ok(())
 }
 
 fn bounds(problem: &Problem, solution: &Solution, adjusted: u32) -> Result<(), Violation> {

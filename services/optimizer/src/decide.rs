@@ -1,4 +1,4 @@
-//! Decides the containers of each released job, and of each shape on each node.
+//! Decides the containers of each released job on each node.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.unchanged`.
 //!
@@ -9,13 +9,13 @@
 //! 3. Pose the problem ([`crate::problem_builder`]) and solve it ([`crate::solve()`]).
 //! 4. List the changes and the losses of partitions in place, or the reason for no change.
 //!
-//! Invariant: the slots of every node fit, with containers in transit counted twice.
+//! Invariant: the containers of every node fit, with those in transit counted twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
     AllocationDecided, AllocationUnchanged, Budget as RecordedBudget, JobAllocation, Outcome,
-    Shape, Slot, Solver, Utilization, Waiting,
+    Solver, Utilization, Waiting,
 };
 use dormouse_messages::job::Urgency;
 use dormouse_messages::{
@@ -278,16 +278,13 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
         let job = state.jobs.get(&allocated.job);
         job.is_some_and(|job| job.cancel_requested.is_none())
     };
-    let held = |slot: &Slot| {
-        slot.containers == 0
-            || state
-                .nodes
-                .get(&slot.node)
-                .is_some_and(|node| node.phase == dormouse_state::NodePhase::Up)
+    let is_up = |node: &NodeId| {
+        let node = state.nodes.get(node);
+        node.is_some_and(|node| node.phase == dormouse_state::NodePhase::Up)
     };
     event.epoch == state.allocation.epoch.next()
         && event.jobs.iter().all(live)
-        && event.slots.iter().all(held)
+        && event.jobs.iter().flat_map(nodes_of).all(is_up)
 }
 
 fn decided(
@@ -297,7 +294,6 @@ fn decided(
     held: Vec<Waiting>,
 ) -> Event {
     let mut jobs = Vec::new();
-    let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
     let has_less = |job: &JobId| state.jobs.get(job).is_some_and(|job| has_less(state, job));
     let shares: BTreeMap<&JobId, &JobShare> =
         solution.jobs.iter().map(|it| (&it.job, it)).collect();
@@ -322,15 +318,15 @@ fn decided(
         // If nothing else changes, lost containers are not replaced.
         let died = old.filter(|_| !changes).map_or(0, |old| old.lost);
         let had = old.map_or(0, Assignment::containers) + died;
-        touched.extend(
-            old.iter()
-                .flat_map(|old| old.places.values().map(|place| &place.node)),
-        );
-        touched.extend(share.nodes.keys());
-        touched.extend(roles.iter().flat_map(|(_, share)| share.nodes.keys()));
+        let roles = roles.iter().filter_map(|(role, share)| {
+            let name = role.role.as_ref()?.name.clone();
+            Some((name, share.nodes.clone()))
+        });
         jobs.push(JobAllocation {
             job: share.job.clone(),
             containers,
+            nodes: share.nodes.clone(),
+            roles: roles.filter(|(_, nodes)| !nodes.is_empty()).collect(),
             previous: had,
             new: old.is_none(),
             share: share.share,
@@ -339,10 +335,11 @@ fn decided(
         });
     }
     for (id, old) in stops(state) {
-        touched.extend(old.places.values().map(|place| &place.node));
         jobs.push(JobAllocation {
             job: id.clone(),
             containers: 0,
+            nodes: BTreeMap::new(),
+            roles: BTreeMap::new(),
             previous: old.containers(),
             new: false,
             share: 0.0,
@@ -350,20 +347,9 @@ fn decided(
             made_for: None,
         });
     }
-    let slots = touched
-        .into_iter()
-        .filter(|node| state.nodes.get(node).is_some());
-    let slots = slots.flat_map(|node| node_slots(&solution, node)).collect();
-    let shapes = (0..).zip(&solution.shapes).map(|(shape, it)| Shape {
-        shape,
-        demand: it.demand.clone(),
-        needs: it.needs.clone(),
-    });
     Event::from(AllocationDecided {
         epoch: state.allocation.epoch.next(),
         jobs,
-        shapes: shapes.collect(),
-        slots,
         outcome: outcome(&solution, held),
         basis: None,
     })
@@ -387,20 +373,9 @@ fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 
-/// An empty node gets one entry of 0.
-fn node_slots(solution: &Solution, node: &NodeId) -> Vec<Slot> {
-    let held = solution.slots.get(node).into_iter().flatten();
-    let slot = |shape, containers| Slot {
-        node: node.clone(),
-        shape,
-        containers,
-    };
-    let slots = held.map(|(shape, count)| slot(u32::try_from(*shape).unwrap_or(u32::MAX), *count));
-    let mut slots: Vec<Slot> = slots.collect();
-    if slots.is_empty() {
-        slots.push(slot(0, 0));
-    }
-    slots
+fn nodes_of(allocated: &JobAllocation) -> impl Iterator<Item = &NodeId> {
+    let roles = allocated.roles.values().flat_map(BTreeMap::keys);
+    allocated.nodes.keys().chain(roles)
 }
 
 fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
@@ -413,7 +388,10 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
 /// Returns the size as JSON, which is longer than the log's form; 0 if small.
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
-        Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),
+        Event::AllocationDecided(it) => {
+            let nodes = it.jobs.iter().flat_map(nodes_of).count();
+            it.jobs.len() + nodes + it.outcome.waiting.len()
+        }
         Event::AllocationUnchanged(it) => it.outcome.waiting.len(),
         _ => 0,
     };

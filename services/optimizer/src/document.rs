@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::{IdError, JobId, NodeId};
-use dormouse_messages::needs::{Constraints, ContainerType, Labels, NODE_LABEL};
+use dormouse_messages::needs::{Constraints, Labels, NODE_LABEL};
+use dormouse_messages::policy::Placement;
 use dormouse_messages::quantity::{Amounts, Resource, Written};
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, PriorityClass, WrittenClass};
@@ -147,6 +148,7 @@ struct WrittenPolicy {
     gang: bool,
     priority_classes: BTreeMap<String, PriorityClass>,
     drf: WrittenMisfit,
+    placement: Placement,
     admit: WrittenAdmit,
     /// The document's order is the queue's order.
     #[serde(rename = "queue")]
@@ -165,6 +167,7 @@ impl Default for WrittenPolicy {
             gang: true,
             priority_classes: BTreeMap::new(),
             drf: WrittenMisfit::Skip,
+            placement: Placement::Pack,
             admit: WrittenAdmit::Backfill,
             _queue: None,
         }
@@ -526,6 +529,7 @@ impl WrittenPolicy {
                 WrittenMisfit::Skip => Misfit::Skip,
                 WrittenMisfit::Stop => Misfit::Stop,
             },
+            placement: self.placement,
             backfill: match self.admit {
                 WrittenAdmit::Backfill => true,
                 WrittenAdmit::Prefix => false,
@@ -547,14 +551,15 @@ impl WrittenBudget {
     }
 }
 
-/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs and nodes, with measured seconds
-/// and containers by node.
+/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs, with measured seconds. A
+/// role is listed as a job.
 #[must_use]
 pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let jobs = solution.jobs.iter().map(|share| {
         json!({
             "job": share.job, "containers": share.containers, "previous": share.previous.unwrap_or(0),
             "new": share.previous.is_none(), "share": share.share, "fair_share": share.fair_share,
+            "nodes": share.nodes,
         })
     });
     let listed: BTreeSet<&JobId> = solution.jobs.iter().map(|share| &share.job).collect();
@@ -565,25 +570,9 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let jobs = jobs.chain(unlisted.map(|waiting| {
         json!({
             "job": waiting.job, "containers": 0, "previous": 0,
-            "new": true, "share": 0.0, "fair_share": waiting.fair_share,
+            "new": true, "share": 0.0, "fair_share": waiting.fair_share, "nodes": {},
         })
     }));
-    let slots = solution.slots.iter().flat_map(|(node, slots)| {
-        let one = move |(shape, count): (&usize, &u32)| json!({"node": node, "shape": shape, "containers": count});
-        slots.iter().map(one)
-    });
-    let room = solution.jobs.iter().flat_map(|share| {
-        let one = |(node, count): (&NodeId, &u32)| json!({"node": node, "job": share.job, "containers": count});
-        share.nodes.iter().map(one)
-    });
-    let shape = |(shape, it): (usize, &ContainerType)| {
-        let mut value = json!({"shape": shape, "demand": it.demand});
-        if !it.needs.is_empty() {
-            value["needs"] = json!(it.needs);
-        }
-        value
-    };
-    let shapes = solution.shapes.iter().enumerate();
     let waiting = solution.waiting.iter().map(|waiting| {
         json!({"job": waiting.job, "code": waiting.code.as_str(), "reason": waiting.reason})
     });
@@ -594,8 +583,6 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let mut value = json!({
         "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.unchanged.v1" },
         "jobs": jobs.collect::<Vec<_>>(),
-        "shapes": shapes.map(shape).collect::<Vec<_>>(),
-        "slots": slots.collect::<Vec<_>>(),
         "waiting": waiting.collect::<Vec<_>>(),
         "utilization": {"resources": resources, "total": solution.utilization.total},
         "fairness_loss": solution.fairness_loss,
@@ -612,7 +599,6 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
             "nodes": solver.nodes, "stopped_by": solver.stopped_by, "stage": solver.stage,
             "seconds": seconds,
         },
-        "room": room.collect::<Vec<_>>(),
     });
     if let (false, Some(object)) = (solution.changed, value.as_object_mut()) {
         object.insert("reason".to_owned(), kept_reason(solution).into());

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::{ContainerType, Labels};
+use dormouse_messages::policy::Placement;
 use dormouse_messages::quantity::Amounts;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, Timestamp};
@@ -171,6 +172,8 @@ pub struct Policy {
     /// [`Allocation::Static`] starts jobs whole or not at all.
     pub gang: bool,
     pub drf: Misfit,
+    /// A job's containers on few nodes, or one by one.
+    pub placement: Placement,
     /// P2 admits jobs behind a blocked head.
     pub backfill: bool,
 }
@@ -185,6 +188,7 @@ impl Default for Policy {
             objective: Objective::default(),
             gang: true,
             drf: Misfit::Skip,
+            placement: Placement::Pack,
             backfill: true,
         }
     }

@@ -478,6 +478,7 @@ fn policy_of(policy: &policy::Policy) -> Policy {
         },
         gang: policy.gang,
         drf: problem::Misfit::Skip,
+        placement: policy.placement,
         backfill: policy.backfills(),
     }
 }

@@ -2,14 +2,14 @@
 //! and the event is checked against it.
 //!
 //! 1. Every job has containers or waits, within its limits, and only adjustable jobs change.
-//! 2. The slots of each listed node fit, devices included; closed or ineligible nodes take nothing new. Slots
-//!    and jobs agree on the containers of each type.
+//! 2. The containers of each node fit, devices included; closed or ineligible nodes take nothing new.
 //! 3. Shares, losses, utilization and restarts follow from the containers and keep their bounds.
 //! 4. The objective is the allocation's, the bound is not below it, and the gap is theirs.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{AllocationDecided, Basis, Outcome, Slot, StoppedBy};
+use dormouse_messages::events::{AllocationDecided, Basis, JobAllocation, Outcome, StoppedBy};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Timestamp};
@@ -53,8 +53,7 @@ pub fn fits(state: &ClusterState, event: &AllocationDecided, now: Timestamp) -> 
     let problem = problem_of(state, now, Budget::default());
     let recorded = Recorded::new(&problem, &event.outcome, Some(event));
     recorded.jobs()?;
-    recorded.nodes()?;
-    recorded.shapes()
+    recorded.nodes()
 }
 
 pub fn holds(
@@ -65,18 +64,18 @@ pub fn holds(
     let recorded = Recorded::new(problem, outcome, decided);
     recorded.jobs()?;
     recorded.nodes()?;
-    recorded.shapes()?;
     recorded.figures()
 }
 
+type Counts = BTreeMap<NodeId, u32>;
 type Types = BTreeMap<ContainerType, u32>;
+type ByNode = BTreeMap<NodeId, Types>;
 
 struct Recorded<'a> {
     problem: &'a Problem,
     outcome: &'a Outcome,
     decided: Option<&'a AllocationDecided>,
-    listed: BTreeMap<&'a JobId, u32>,
-    slots: BTreeMap<&'a NodeId, Types>,
+    listed: BTreeMap<&'a JobId, &'a JobAllocation>,
 }
 
 impl<'a> Recorded<'a> {
@@ -86,21 +85,11 @@ impl<'a> Recorded<'a> {
         decided: Option<&'a AllocationDecided>,
     ) -> Self {
         let jobs = decided.iter().flat_map(|event| &event.jobs);
-        let mut slots: BTreeMap<&NodeId, Types> = BTreeMap::new();
-        if let Some(event) = decided {
-            for slot in &event.slots {
-                let node = slots.entry(&slot.node).or_default();
-                if let Some(of_type) = of_type(event, slot).filter(|_| slot.containers > 0) {
-                    *node.entry(of_type).or_default() += slot.containers;
-                }
-            }
-        }
         Self {
             problem,
             outcome,
             decided,
-            listed: jobs.map(|job| (&job.job, job.containers)).collect(),
-            slots,
+            listed: jobs.map(|job| (&job.job, job)).collect(),
         }
     }
 
@@ -109,29 +98,20 @@ impl<'a> Recorded<'a> {
     }
 
     fn containers(&self, job: &ProblemJob) -> u32 {
-        let had = || job.previous.iter().flat_map(BTreeMap::values).sum();
-        match (self.listed.get(head_of(job)).copied(), &job.role) {
-            (None, _) => had(),
-            (Some(0), _) => 0,
-            (Some(_), Some(_)) => job.min,
-            (Some(all), None) => {
-                let role_of = |it: &&ProblemJob| {
-                    let role = it.role.as_ref();
-                    role.is_some_and(|role| role.of == job.job)
-                };
-                let roles = self.problem.jobs.iter().filter(role_of);
-                all.saturating_sub(roles.map(|role| role.min).sum())
-            }
-        }
+        self.nodes_of(job).values().sum()
+    }
+
+    fn nodes_of(&self, job: &'a ProblemJob) -> Cow<'a, BTreeMap<NodeId, u32>> {
+        let listed = self.listed.get(head_of(job)).copied();
+        let nodes = match (listed, &job.role) {
+            (None, _) => job.previous.as_ref(),
+            (Some(listed), None) => Some(&listed.nodes),
+            (Some(listed), Some(role)) => listed.roles.get(&role.name),
+        };
+        nodes.map_or_else(|| Cow::Owned(BTreeMap::new()), Cow::Borrowed)
     }
 
     fn jobs(&self) -> Result<(), String> {
-        if let Some(slot) = self.decided.iter().flat_map(|it| &it.slots).find(|slot| {
-            let known = self.decided.and_then(|event| of_type(event, slot));
-            slot.containers > 0 && known.is_none()
-        }) {
-            return Err(format!("{} holds a shape that is not listed", slot.node));
-        }
         let waits = self.outcome.waiting.iter();
         let waits: BTreeSet<&JobId> = waits.map(|waiting| &waiting.job).collect();
         for (_, job) in self.problem.heads() {
@@ -144,7 +124,8 @@ impl<'a> Recorded<'a> {
                 };
                 return Err(format!("{} {what}", job.job));
             }
-            if self.is_listed(job) {
+            if let Some(listed) = self.listed.get(&job.job) {
+                self.roles(job, listed)?;
                 limits(self.problem, job, &self.share(job)).map_err(|why| why.to_string())?;
             } else if job.displaced && job.previous.is_some() && runs {
                 return Err(format!("{} lost a node and is not placed again", job.job));
@@ -153,62 +134,83 @@ impl<'a> Recorded<'a> {
         Ok(())
     }
 
+    /// The roles have all of their containers exactly if the job has some.
+    fn roles(&self, job: &ProblemJob, listed: &JobAllocation) -> Result<(), String> {
+        let mut all: u32 = listed.nodes.values().sum();
+        let runs = all > 0;
+        let of_job = |role: &&ProblemJob| head_of(role) == &job.job && role.role.is_some();
+        for role in self.problem.jobs.iter().filter(of_job) {
+            let has = self.containers(role);
+            if has != if runs { role.min } else { 0 } {
+                return Err(format!("{} has {has} containers", role.job));
+            }
+            all += has;
+        }
+        if all == listed.containers {
+            Ok(())
+        } else {
+            let said = listed.containers;
+            Err(format!(
+                "{} has {said} containers, and {all} on nodes",
+                job.job
+            ))
+        }
+    }
+
     fn share(&self, job: &ProblemJob) -> JobShare {
-        let chief = job.in_place.as_ref().and_then(|it| it.chief.as_ref());
-        let chief = chief.filter(|node| {
-            let slots = self.slots.get(node);
-            slots.is_some_and(|slots| slots.contains_key(&job.container_type()))
-        });
         JobShare {
             job: job.job.clone(),
             containers: self.containers(job),
             previous: None,
             share: 0.0,
             fair_share: 0.0,
-            nodes: chief.map(|node| (node.clone(), 1)).into_iter().collect(),
+            nodes: self.nodes_of(job).into_owned(),
         }
     }
 
-    fn before(&self, node: &NodeId) -> Types {
-        let mut before = Types::new();
+    fn types(&self, nodes_of: impl Fn(&'a ProblemJob) -> Cow<'a, Counts>) -> ByNode {
+        let mut types = ByNode::new();
         for job in &self.problem.jobs {
-            let here = job.previous.as_ref().and_then(|it| it.get(node));
-            if let Some(count) = here.filter(|count| **count > 0) {
-                *before.entry(job.container_type()).or_default() += count;
+            for (node, count) in nodes_of(job).iter().filter(|(_, count)| **count > 0) {
+                let here = types.entry(node.clone()).or_default();
+                *here.entry(job.container_type()).or_default() += count;
             }
         }
-        before
+        types
     }
 
     fn nodes(&self) -> Result<(), String> {
-        for (name, slots) in &self.slots {
-            let before = self.before(name);
-            let node = self.problem.nodes.iter().find(|node| node.name == **name);
+        let none = Counts::new();
+        let before = self.types(|job| Cow::Borrowed(job.previous.as_ref().unwrap_or(&none)));
+        let after = self.types(|job| self.nodes_of(job));
+        for (name, here) in &after {
+            let before = before.get(name).cloned().unwrap_or_default();
+            if *here == before {
+                continue;
+            }
+            let node = self.problem.nodes.iter().find(|node| node.name == *name);
             let Some(node) = node else {
-                if slots.is_empty() {
-                    continue;
-                }
                 return Err(format!("{name} takes no containers"));
             };
             let mut room = node.capacity.clone();
             room.subtract(&node.reserved, 1);
-            let (after, had) = (sum(slots), sum(&before));
-            let kept = |resource| after.get(resource) <= had.get(resource);
-            if let Some(resource) = after.first_short(&room, 1).filter(|it| !kept(it)) {
+            let (sum, had) = (sum(here), sum(&before));
+            let kept = |resource| sum.get(resource) <= had.get(resource);
+            if let Some(resource) = sum.first_short(&room, 1).filter(|it| !kept(it)) {
                 let name = format!("{name} holds more {}", resource.name());
                 return Err(format!("{name} than it has room for"));
             }
-            self.starts(node, slots, &before)?;
+            self.starts(node, here, &before)?;
         }
         Ok(())
     }
 
-    fn starts(&self, node: &ProblemNode, slots: &Types, before: &Types) -> Result<(), String> {
+    fn starts(&self, node: &ProblemNode, here: &Types, before: &Types) -> Result<(), String> {
         let name = &node.name;
         let more = |(of_type, count): &(&ContainerType, &u32)| {
             **count > before.get(*of_type).copied().unwrap_or(0)
         };
-        let mut starts = slots.iter().filter(more).peekable();
+        let mut starts = here.iter().filter(more).peekable();
         if starts.peek().is_none() {
             return Ok(());
         }
@@ -227,40 +229,14 @@ impl<'a> Recorded<'a> {
             return Err(format!("{name} is ruled out for what starts there"));
         }
         let alone = |it: &ContainerType| it.needs.constraints.exclusive;
-        if slots.keys().any(alone) && slots.values().sum::<u32>() > 1 {
+        if here.keys().any(alone) && here.values().sum::<u32>() > 1 {
             return Err(format!("{name} is to be held by one container alone"));
         }
-        let stand = slots.iter();
+        let stand = here.iter();
         if overfull(node, stand.filter_map(|it| Some((one(it.0)?, *it.1)))) {
             Err(format!("the GPUs of {name} cannot be shared so"))
         } else {
             Ok(())
-        }
-    }
-
-    fn shapes(&self) -> Result<(), String> {
-        let mut there: BTreeMap<ContainerType, i64> = BTreeMap::new();
-        for slots in self.slots.values() {
-            for (of_type, count) in slots {
-                *there.entry(of_type.clone()).or_default() += i64::from(*count);
-            }
-        }
-        for job in &self.problem.jobs {
-            let placed = if self.is_listed(job) {
-                i64::from(self.containers(job))
-            } else {
-                let stays = job.previous.iter().flatten();
-                let stays = stays.filter(|(node, _)| self.slots.contains_key(node));
-                stays.map(|(_, count)| i64::from(*count)).sum()
-            };
-            *there.entry(job.container_type()).or_default() -= placed;
-        }
-        match there.iter().find(|(_, left)| **left != 0) {
-            Some((of_type, left)) => Err(format!(
-                "the slots of {} are {left} more than their jobs have",
-                of_type.demand
-            )),
-            None => Ok(()),
         }
     }
 
@@ -406,17 +382,9 @@ fn head_of(job: &ProblemJob) -> &JobId {
     job.role.as_ref().map_or(&job.job, |role| &role.of)
 }
 
-fn of_type(event: &AllocationDecided, slot: &Slot) -> Option<ContainerType> {
-    let shape = event.shapes.iter().find(|shape| shape.shape == slot.shape);
-    shape.map(|shape| ContainerType {
-        demand: shape.demand.clone(),
-        needs: shape.needs.clone(),
-    })
-}
-
-fn sum(slots: &Types) -> Amounts {
+fn sum(types: &Types) -> Amounts {
     let mut sum = Amounts::new();
-    for (of_type, count) in slots {
+    for (of_type, count) in types {
         sum.add(&of_type.demand, u64::from(*count));
     }
     sum

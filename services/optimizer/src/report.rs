@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::ids::NodeId;
-use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
 use crate::instance::{Cluster, FairUser, is_head, limits, roles_of, runs};
@@ -81,11 +80,8 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
             fair_share,
         })
     };
-    let (shapes, slots) = slots(problem, cluster, &draft.placed);
     Solution {
         jobs: written.jobs,
-        shapes,
-        slots,
         waiting: draft.waiting.iter().filter_map(wait).collect(),
         utilization: utilization(problem, cluster, &draft.placed),
         fairness_loss: loss,
@@ -209,37 +205,6 @@ fn share(cluster: &Cluster, job: &ProblemJob, roles: &[&ProblemJob], containers:
     let part = each.map(|(resource, total)| job.demand.get(resource) as f64 / *total as f64);
     let workers = part.fold(0.0, f64::max) * f64::from(containers);
     workers + cluster.beside_share(job, roles)
-}
-
-type Slots = BTreeMap<NodeId, BTreeMap<usize, u32>>;
-
-fn slots(
-    problem: &Problem,
-    cluster: &Cluster,
-    placed: &[BTreeMap<usize, u32>],
-) -> (Vec<ContainerType>, Slots) {
-    let with = || {
-        problem
-            .jobs
-            .iter()
-            .zip(placed)
-            .filter(|(_, placed)| !placed.is_empty())
-    };
-    let types = with().map(|(job, _)| job.container_type());
-    let mut shapes: Vec<ContainerType> = types.collect();
-    shapes.sort();
-    shapes.dedup();
-    let mut slots: Vec<BTreeMap<usize, u32>> = vec![BTreeMap::new(); cluster.names.len()];
-    for (job, placed) in with() {
-        let Ok(shape) = shapes.binary_search(&job.container_type()) else {
-            continue;
-        };
-        for (node, count) in placed {
-            *slots[*node].entry(shape).or_insert(0) += count;
-        }
-    }
-    let slots = cluster.names.iter().cloned().zip(slots).collect();
-    (shapes, slots)
 }
 
 fn utilization(

@@ -4,16 +4,12 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::ids::{JobId, NodeId};
-use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Resource;
 
 /// One decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     pub jobs: Vec<JobShare>,
-    pub shapes: Vec<ContainerType>,
-    /// Containers per node and shape index; every node is listed.
-    pub slots: BTreeMap<NodeId, BTreeMap<usize, u32>>,
     pub waiting: Vec<Waiting>,
     pub utilization: Utilization,
     /// Σ l_i over the running jobs (Dorm, equation 15).

@@ -1,12 +1,12 @@
-//! Places allocations: which job's containers take which slots, under which incarnation.
+//! Places allocations: the rank, port and devices of each container, and each job's incarnation.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`, `node.recovered`,
 //! `node.quarantined`, `node.readmitted`, `clock.stepped`. (The shell appends `node.lost`.)
 //!
 //! 1. Readmit a lost node whose agent joined again; quarantine a node that cannot start containers
 //!    ([`crate::quarantine`]).
-//! 2. Place a new allocation: unlisted jobs stay, listed jobs take free slots and are created under their
-//!    next incarnation ([`crate::assign`]). A job resized in place changes in part ([`crate::elastic`]). Long
+//! 2. Place a new allocation: unlisted jobs stay, listed jobs are created on their nodes under their next
+//!    incarnation ([`crate::assign`]). A job resized in place changes in part ([`crate::elastic`]). Long
 //!    placements are appended in parts ([`crate::parts`]).
 //! 3. Create a stopped gang again, with members off the nodes that could not start them; if one of its nodes
 //!    is unusable, the optimizer decides first.
@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    ClockStepped, NodeRecovered, PlacedContainer, PlacementDecided, PlacementRefused,
-    RemovedContainer,
+    ClockStepped, JobAllocation, NodeRecovered, PlacedContainer, PlacementDecided,
+    PlacementRefused, RemovedContainer,
 };
 use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
@@ -90,37 +90,32 @@ fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
     if allocation.epoch <= state.placed_epoch {
         return None;
     }
-    let listed = allocation.jobs.iter();
-    let wanted: Vec<Wanted<'_>> = listed
-        .filter(|(_, containers)| **containers > 0)
-        .filter_map(|(id, containers)| {
-            let job = state
-                .jobs
-                .get(id)
-                .filter(|job| job.cancel_requested.is_none())?;
-            Some(Wanted::all(id, job, *containers))
+    let listed = allocation.jobs.values();
+    let wanted: Vec<(&Job, &JobAllocation)> = listed
+        .filter(|allocated| allocated.containers > 0)
+        .filter_map(|allocated| {
+            let job = state.jobs.get(&allocated.job)?;
+            job.cancel_requested.is_none().then_some((job, allocated))
         })
-        .flatten()
         .collect();
+    let parts = wanted.iter().flat_map(|(job, it)| Wanted::all(job, it));
     let cause = allocation.sequence;
-    match assign::assign(state, &wanted) {
+    match assign::assign(state, parts.collect()) {
         Ok(places) => {
             let placed = describe(state, allocation.epoch, &wanted, places);
             let causes = causes(cause, &wanted);
-            let gives_up = |id: &JobId| allocation.jobs.get(id) == Some(&0);
+            let gives_up = |id: &JobId| {
+                let allocated = allocation.jobs.get(id);
+                allocated.is_some_and(|it| it.containers == 0)
+            };
             let parts = parts::of(placed, state.placed_epoch, gives_up).into_iter();
             let parts = parts.map(|part| Proposal::caused_by(part, causes.clone()));
             Some(parts.collect())
         }
-        Err(short) => {
-            let reason = format!(
-                "epoch {} does not fit the nodes as they are now; it is decided again",
-                allocation.epoch
-            );
+        Err(unplaceable) => {
             let refused = PlacementRefused {
                 epoch: allocation.epoch,
-                reason,
-                short,
+                unplaceable,
                 basis: None,
             };
             Some(vec![Proposal::new(refused, cause)])
@@ -129,11 +124,9 @@ fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
 }
 
 /// Traces of the started jobs' releases join here.
-fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
-    let first_start = wanted
-        .iter()
-        .filter(|wanted| wanted.part.is_none() && wanted.job.assignment.is_none());
-    let released = first_start.filter_map(|wanted| wanted.job.released);
+fn causes(allocation: Sequence, wanted: &[(&Job, &JobAllocation)]) -> Vec<Sequence> {
+    let first_start = wanted.iter().filter(|(job, _)| job.assignment.is_none());
+    let released = first_start.filter_map(|(job, _)| job.released);
     std::iter::once(allocation)
         .chain(released.take(16))
         .collect()
@@ -142,14 +135,14 @@ fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
 fn describe(
     state: &ClusterState,
     epoch: Epoch,
-    wanted: &[Wanted<'_>],
+    wanted: &[(&Job, &JobAllocation)],
     mut places: BTreeMap<JobId, Placed>,
 ) -> PlacementDecided {
     let mut ports = Ports::in_use(state);
     let mut create = Vec::new();
     let mut remove = Vec::new();
-    for Wanted { id, job, .. } in wanted.iter().filter(|it| it.part.is_none()) {
-        match places.remove(*id) {
+    for (job, JobAllocation { job: id, .. }) in wanted {
+        match places.remove(id) {
             None => {}
             Some(Placed::Whole(places)) => {
                 create.extend(created(id, job, places, &mut ports));
@@ -162,7 +155,7 @@ fn describe(
                 let old = job.assignment.as_ref();
                 let incarnation = old.map_or(job.last_incarnation, |old| old.incarnation);
                 let come = come.into_iter().map(|(rank, place)| PlacedContainer {
-                    job: (*id).clone(),
+                    job: id.clone(),
                     incarnation,
                     rank,
                     port: ports.take(&place.node),
@@ -176,12 +169,8 @@ fn describe(
             }
         }
     }
-    for (id, _) in state
-        .allocation
-        .jobs
-        .iter()
-        .filter(|(_, containers)| **containers == 0)
-    {
+    let listed = state.allocation.jobs.values();
+    for JobAllocation { job: id, .. } in listed.filter(|it| it.containers == 0) {
         let old = state.jobs.get(id).and_then(|job| job.assignment.as_ref());
         remove.extend(old.into_iter().flat_map(|old| removed(id, old)));
     }
@@ -231,12 +220,12 @@ fn place_retries(state: &ClusterState) -> Option<Vec<Proposal>> {
         return None;
     }
     let mut ports = Ports::in_use(state);
-    let mut room = assign::Room::of(state, &BTreeSet::new());
+    let mut free = assign::FreeCapacity::of(state, &BTreeSet::new());
     let mut create = Vec::new();
     let mut remove = Vec::new();
     let mut causes = Vec::new();
     for (id, job, assignment, stopped) in retries {
-        let places = assign::elsewhere(state, &mut room, job, assignment);
+        let places = assign::elsewhere(state, &mut free, job, assignment);
         create.extend(created(id, job, places, &mut ports));
         remove.extend(removed(id, assignment));
         causes.push(stopped);

@@ -1,7 +1,6 @@
 //! Partitions resized in place: the containers that stay, go or come.
 //!
-//! 1. Containers stay where the allocation leaves slots; of several on a node the coordinator and the oldest
-//!    stay.
+//! 1. Containers stay on the allocation's nodes; of several on a node the coordinator and the oldest stay.
 //! 2. New containers get ranks that the incarnation has not used.
 //! 3. If the coordinator would move, the training job is placed whole, under its next incarnation.
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::Short;
+use dormouse_messages::events::{Unplaceable, WhyUnplaceable};
 use dormouse_messages::needs::{ContainerType, GPU_PARTS};
 use dormouse_messages::{JobId, NodeId, Rank, Resource};
 use dormouse_state::{ClusterState, Job, Place};
@@ -22,7 +22,7 @@ pub struct Free<'a> {
     state: &'a ClusterState,
     nodes: BTreeMap<&'a NodeId, Vec<Gpu>>,
     /// On nodes that name their GPUs.
-    pub short: Vec<Short>,
+    pub unplaceable: Vec<Unplaceable>,
 }
 
 pub fn size(state: &ClusterState, of_type: &ContainerType) -> u64 {
@@ -41,7 +41,7 @@ impl<'a> Free<'a> {
         let mut free = Self {
             state,
             nodes: nodes.collect(),
-            short: Vec::new(),
+            unplaceable: Vec::new(),
         };
         for job in staying(state, changed) {
             let places = job.assignment.iter().flat_map(|it| &it.places);
@@ -61,8 +61,16 @@ impl<'a> Free<'a> {
         }
     }
 
+    pub fn place(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Place {
+        Place {
+            node: node.clone(),
+            gpus: self.take(node, wanted),
+            port: 0,
+        }
+    }
+
     /// Empty if the node does not name its GPUs.
-    pub fn take(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Vec<String> {
+    fn take(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Vec<String> {
         let milli = wanted.demand().get(&Resource::Gpu);
         let gpus = self.nodes.get_mut(node).filter(|gpus| !gpus.is_empty());
         let Some(gpus) = gpus.filter(|_| milli > 0) else {
@@ -74,10 +82,11 @@ impl<'a> Free<'a> {
         // A stable sort keeps whole ones in the agent's order.
         open.sort_by_key(|gpu| gpu.free);
         if open.len() < many {
-            self.short.push(Short {
+            self.unplaceable.push(Unplaceable {
                 job: wanted.id.clone(),
+                node: node.clone(),
                 containers: 1,
-                resource: Resource::Gpu.name().to_owned(),
+                why: WhyUnplaceable::Short(Resource::Gpu.name().to_owned()),
             });
             return Vec::new();
         }

@@ -1,16 +1,13 @@
-//! Decides which job's containers take which slots, and when lost nodes are members again.
+//! Decides the rank, port and devices of each container, and when lost nodes are members again.
 //!
-//! `decide` is the decider. `assign` divides slots among jobs with `packing`, `distance`, `liking`, `elastic`
-//! and `gpus`; `ports`, `parts` and `quarantine` do the rest. The optimizer decides counts, the checkpointer
-//! starts.
+//! `decide` is the decider. `assign` checks an allocation against the nodes and keeps what stays, with
+//! `elastic` and `gpus`; `ports`, `parts` and `quarantine` do the rest. The optimizer chooses the nodes, the
+//! checkpointer starts.
 
 mod assign;
 mod decide;
-mod distance;
 mod elastic;
 mod gpus;
-mod liking;
-mod packing;
 mod parts;
 mod ports;
 mod quarantine;

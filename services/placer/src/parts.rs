@@ -185,8 +185,11 @@ mod tests {
         }
         history.allocate_on(
             1,
-            &jobs.map(|id| (id, 4)),
-            &[("n0", 4), ("n1", 4), ("n2", 4)],
+            &[
+                ("t/a", &[("n0", 4)]),
+                ("t/b", &[("n1", 4)]),
+                ("t/c", &[("n2", 4)]),
+            ],
         );
         history
     }

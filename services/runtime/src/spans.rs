@@ -126,7 +126,7 @@ fn failure(event: &Event) -> Option<String> {
     match event {
         Event::JobRefused(event) => Some(event.reason.clone()),
         Event::JobFailed(event) => Some(event.reason.clone()),
-        Event::PlacementRefused(event) => Some(event.reason.clone()),
+        Event::PlacementRefused(event) => event.unplaceable.first().map(ToString::to_string),
         Event::CheckpointFailed(event) => Some(event.reason.clone()),
         Event::NodeLost(event) => Some(format!("node {} is lost", event.node)),
         Event::ContainerExited(event) if !event.evicted => match (event.exit_code, event.signal) {

@@ -4,12 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    AllocationDecided, Basis, CheckpointFailed, CheckpointSaved, ContainerExited,
+    AllocationDecided, Basis, CheckpointFailed, CheckpointSaved, ContainerExited, JobAllocation,
     PartitionResizeRequested, PartitionResized, PartitionStartRequested, PartitionStopped,
     PlacementDecided, ResizeCause, StopReason, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
-use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId,
@@ -34,10 +33,8 @@ pub struct Allocation {
     /// 0 before the first.
     pub epoch: Epoch,
     pub sequence: Sequence,
-    /// Changed jobs with their containers; 0 if waiting.
-    pub jobs: BTreeMap<JobId, u32>,
-    /// Every type on each changed node.
-    pub slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>>,
+    /// Changed jobs; without containers if they wait.
+    pub jobs: BTreeMap<JobId, JobAllocation>,
 }
 
 /// Costs of adjustments, from the request until the job runs again.
@@ -105,7 +102,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 23;
+    const VERSION: u32 = 24;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -395,7 +392,7 @@ impl ClusterState {
 
     fn stopped(&mut self, event: &PartitionStopped, recorded: &Recorded) {
         let has = self.allocation.jobs.get(&event.job);
-        let is_sent_back = has.is_none_or(|containers| *containers == 0);
+        let is_sent_back = has.is_none_or(|it| it.containers == 0);
         if let Some(job) = self.jobs.get_mut(&event.job) {
             if is_sent_back {
                 // Queueing is no cost of an adjustment.
@@ -689,18 +686,6 @@ impl ClusterState {
 
     fn allocated(&mut self, event: &AllocationDecided, sequence: Sequence) {
         self.goes_back("an allocation", self.allocation.epoch, event.epoch);
-        let shape_of = |shape: u32| event.shapes.iter().find(|known| known.shape == shape);
-        let mut slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>> = BTreeMap::new();
-        for slot in &event.slots {
-            if let Some(shape) = shape_of(slot.shape) {
-                let counts = slots.entry(slot.node.clone()).or_default();
-                let of_type = ContainerType {
-                    demand: shape.demand.clone(),
-                    needs: shape.needs.clone(),
-                };
-                counts.push((of_type, slot.containers));
-            }
-        }
         for allocated in &event.jobs {
             if let Some(job) = self.jobs.get_mut(&allocated.job) {
                 job.made_for.clone_from(&allocated.made_for);
@@ -718,15 +703,11 @@ impl ClusterState {
                 }
             }
         }
-        let jobs = event
-            .jobs
-            .iter()
-            .map(|job| (job.job.clone(), job.containers));
+        let jobs = event.jobs.iter().map(|job| (job.job.clone(), job.clone()));
         self.allocation = Allocation {
             epoch: event.epoch,
             sequence,
             jobs: jobs.collect(),
-            slots,
         };
         self.wait(&event.outcome.waiting);
         self.decided(event.basis.as_ref());
@@ -755,8 +736,8 @@ impl ClusterState {
         self.goes_back("a placement", self.placed_epoch, event.epoch);
         if event.epoch > self.placed_epoch {
             self.placed_epoch = event.epoch;
-            for (job, containers) in &self.allocation.jobs {
-                if *containers == 0
+            for (job, allocated) in &self.allocation.jobs {
+                if allocated.containers == 0
                     && let Some(job) = self.jobs.get_mut(job)
                 {
                     job.assign(None);

@@ -8,8 +8,8 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
 use dormouse_messages::service::{Resize, ResizeMode};
 use dormouse_messages::{
-    Body, Envelope, Epoch, Event, Fold, Incarnation, JobId, Needs, NodeId, Rank, Recorded,
-    Sequence, Timestamp, Writer,
+    Body, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
+    Timestamp, Writer,
 };
 
 /// A log in the making, for tests.
@@ -206,6 +206,8 @@ impl History {
         let jobs = jobs.iter().map(|(id, previous, containers)| JobAllocation {
             job: job(id),
             containers: *containers,
+            nodes: BTreeMap::new(),
+            roles: BTreeMap::new(),
             previous: *previous,
             new: *previous == 0,
             share: share(*containers),
@@ -227,37 +229,22 @@ impl History {
         self.push(AllocationDecided {
             epoch: Epoch(epoch),
             jobs,
-            shapes: Vec::new(),
-            slots: Vec::new(),
             outcome,
             basis: None,
         })
     }
 
-    /// Takes `(job, containers)` of waiting jobs and slots `(node, containers)`.
-    pub fn allocate_on(
-        &mut self,
-        epoch: u64,
-        jobs: &[(&str, u32)],
-        slots: &[(&str, u32)],
-    ) -> &mut Self {
-        let jobs: Vec<_> = jobs.iter().map(|(id, count)| (*id, 0, *count)).collect();
-        self.allocate(epoch, &jobs, &[]);
+    /// Takes waiting jobs with their containers by node.
+    pub fn allocate_on(&mut self, epoch: u64, jobs: &[(&str, &[(&str, u32)])]) -> &mut Self {
+        let all = |on: &[(&str, u32)]| on.iter().map(|(_, count)| count).sum();
+        let counts: Vec<_> = jobs.iter().map(|(id, on)| (*id, 0, all(on))).collect();
+        self.allocate(epoch, &counts, &[]);
         let last = self.log.last_mut().expect("just pushed");
         if let Body::Event(Event::AllocationDecided(event)) = &mut last.envelope.body {
-            event.shapes.push(Shape {
-                shape: 0,
-                demand: spec(&job("t/any")).demand,
-                needs: Needs::default(),
-            });
-            event.slots = slots
-                .iter()
-                .map(|(name, containers)| Slot {
-                    node: node(name),
-                    shape: 0,
-                    containers: *containers,
-                })
-                .collect();
+            for (allocated, (_, on)) in event.jobs.iter_mut().zip(jobs) {
+                let on = on.iter().map(|(name, count)| (node(name), *count));
+                allocated.nodes = on.collect();
+            }
         }
         self
     }

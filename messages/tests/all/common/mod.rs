@@ -330,21 +330,13 @@ fn optimizer(events: &mut Vec<Event>) {
         jobs: vec![JobAllocation {
             job: job(),
             containers: 5,
+            nodes: [(node(), 4)].into(),
+            roles: [("ps".to_owned(), [(node(), 1)].into())].into(),
             previous: 3,
             new: false,
             share: 0.375,
             fair_share: 0.5,
             made_for: None,
-        }],
-        shapes: vec![Shape {
-            shape: 0,
-            demand: amounts("cpu=2,memory=8Gi"),
-            needs: Default::default(),
-        }],
-        slots: vec![Slot {
-            node: node(),
-            shape: 0,
-            containers: 5,
         }],
         outcome: outcome(),
         basis: basis(),
@@ -377,11 +369,11 @@ fn placer(events: &mut Vec<Event>) {
     }));
     events.push(Event::from(PlacementRefused {
         epoch: Epoch(13),
-        reason: "node n0 is lost".to_owned(),
-        short: vec![Short {
+        unplaceable: vec![Unplaceable {
             job: job(),
+            node: node(),
             containers: 2,
-            resource: "memory".to_owned(),
+            why: WhyUnplaceable::Short("memory".to_owned()),
         }],
         basis: basis(),
     }));

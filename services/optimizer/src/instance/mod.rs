@@ -18,6 +18,7 @@ use dormouse_messages::quantity::{Amounts, Resource};
 use crate::drf::{User, fill_within};
 use crate::instance::columns::Columns;
 use crate::instance::eligibility::Confined;
+use crate::primal::topology::Topology;
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
 /// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A
@@ -36,6 +37,7 @@ pub(crate) struct Cluster {
     closed: Vec<bool>,
     index: BTreeMap<NodeId, usize>,
     pub columns: Columns,
+    pub topology: Topology,
 }
 
 impl Cluster {
@@ -82,6 +84,7 @@ impl Cluster {
             resources,
             totals,
             columns,
+            topology: Topology::of(&nodes),
         }
     }
 

@@ -64,6 +64,30 @@ fn node((name, capacity): (&str, &str)) -> ProblemNode {
     }
 }
 
+pub(crate) fn job(id: &str, demand: &str) -> ProblemJob {
+    ProblemJob {
+        job: id.parse().expect("an id"),
+        demand: demand.parse().expect("amounts"),
+        weight: 1,
+        min: 1,
+        max: 1,
+        adjustable: true,
+        left_until: None,
+        displaced: false,
+        previous: None,
+        stall_s: 0.0,
+        may_be_overtaken: false,
+        in_place: None,
+        urgency: Default::default(),
+        has_checkpoint: true,
+        precedence: Default::default(),
+        static_containers: None,
+        role: None,
+        needs: Needs::default(),
+        gpu_parts: 0,
+    }
+}
+
 /// Four nodes, two thirds of the jobs running; the last node runs more than
 /// [`TABULATED`](crate::lagrangian::incumbent_blocks::TABULATED).
 fn random(seed: u64, bound: bool) -> Option<Instance> {
@@ -92,25 +116,13 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
         let at = if small { "d" } else { names[below(4) as usize] };
         let previous = runs.then(|| [(at.parse().expect("a name"), min)].into());
         problem.jobs.push(ProblemJob {
-            job: format!("t/j{index:02}").parse().expect("an id"),
-            demand: demand.parse().expect("amounts"),
             weight: 1 + below(3) as u32,
             min,
             max: min + span,
             adjustable: below(8) > 0,
-            left_until: None,
-            displaced: false,
             previous,
-            stall_s: 0.0,
-            may_be_overtaken: false,
-            in_place: None,
-            urgency: Default::default(),
-            has_checkpoint: true,
-            precedence: Default::default(),
-            static_containers: None,
-            role: None,
             needs: needs(bound, &mut asked),
-            gpu_parts: 0,
+            ..job(&format!("t/j{index:02}"), &demand)
         });
     }
     let cluster = Cluster::new(&problem);

@@ -1,14 +1,14 @@
-//! Follows the preferences of starting jobs: `spread`, `pack` and `prefer`.
+//! Follows the preferences of starting containers: `spread`, `pack` and `prefer`.
 //!
-//! P2 ignores preferences. A job's containers are taken off and put back one by one on the best-liked node;
-//! the result stays if it is better.
+//! P2 ignores preferences. A job's starting containers are taken off and put back one by one on the
+//! best-liked node; the result stays if it is better. Containers of a job resized in place stay.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::needs::{Constraints, Labels};
 
 use crate::candidate::Candidate;
-use crate::instance::{Cluster, Instance, fits, give, take};
+use crate::instance::{Cluster, Instance, Job, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 use crate::problem::Problem;
 
@@ -28,7 +28,7 @@ pub(crate) fn follow_preferences(
     };
     let jobs = 0..instance.jobs.len();
     let fussy: Vec<(usize, &Constraints)> = jobs
-        .filter(|index| candidate.is_free(instance, *index) && !instance.jobs[*index].in_place)
+        .filter(|index| candidate.is_free(instance, *index))
         .filter_map(|index| Some((index, wishes(index)?)))
         .collect();
     if fussy.is_empty() {
@@ -52,19 +52,27 @@ pub(crate) fn follow_preferences(
         let ty = instance.jobs[index].ty;
         let demand = &instance.types[ty].demand;
         let before = partitions[index].clone();
+        let stays = staying(&instance.jobs[index], &before);
         for (node, count) in &before {
-            give(demand, *count, &mut rooms[*node]);
+            give(
+                demand,
+                count - stays.get(node).unwrap_or(&0),
+                &mut rooms[*node],
+            );
         }
         let wish = Wish {
             constraints,
             labels: &labels,
+            fixed: &instance.jobs[index].fixed,
         };
-        let count = before.values().sum();
-        let after = wish.placed(demand, count, &rooms, &before);
+        let after = wish.placed(demand, &stays, &rooms, &before);
         let after = after.filter(|after| wish.regret(after) < wish.regret(&before));
-        let chosen = after.as_ref().unwrap_or(&before);
-        for (node, count) in chosen {
-            take(demand, *count, &mut rooms[*node]);
+        for (node, count) in after.as_ref().unwrap_or(&before) {
+            take(
+                demand,
+                count - stays.get(node).unwrap_or(&0),
+                &mut rooms[*node],
+            );
         }
         if let Some(after) = after {
             for (node, count) in &before {
@@ -81,9 +89,21 @@ pub(crate) fn follow_preferences(
     }
 }
 
+/// Returns the containers of a job resized in place that are there already.
+fn staying(job: &Job, counts: &BTreeMap<usize, u32>) -> BTreeMap<usize, u32> {
+    let previous = job.previous.iter().filter(|_| job.in_place);
+    let stays = previous.map(|(node, had)| {
+        let has = counts.get(node).copied().unwrap_or(0);
+        (*node, has.min(*had))
+    });
+    stays.filter(|(_, count)| *count > 0).collect()
+}
+
 struct Wish<'a> {
     constraints: &'a Constraints,
     labels: &'a [&'a Labels],
+    /// Containers outside the counts.
+    fixed: &'a [(usize, u32)],
 }
 
 impl Wish<'_> {
@@ -93,7 +113,8 @@ impl Wish<'_> {
 
     fn by_value(&self, label: &str, counts: &BTreeMap<usize, u32>) -> BTreeMap<&str, u64> {
         let mut by_value = BTreeMap::new();
-        for (node, count) in counts {
+        let fixed = self.fixed.iter().map(|(node, count)| (node, count));
+        for (node, count) in counts.iter().chain(fixed) {
             *by_value.entry(self.value(*node, label)).or_insert(0) += u64::from(*count);
         }
         by_value
@@ -116,7 +137,7 @@ impl Wish<'_> {
     fn placed(
         &self,
         demand: &[u64],
-        count: u32,
+        stays: &BTreeMap<usize, u32>,
         rooms: &[Vec<u64>],
         before: &BTreeMap<usize, u32>,
     ) -> Option<BTreeMap<usize, u32>> {
@@ -124,8 +145,9 @@ impl Wish<'_> {
             .map(|node| (node, fits(demand, &rooms[node])))
             .filter(|(_, fits)| *fits > 0)
             .collect();
-        let mut placed: BTreeMap<usize, u32> = BTreeMap::new();
-        for left in (1..=count).rev() {
+        let mut placed = stays.clone();
+        let missing = before.values().sum::<u32>() - stays.values().sum::<u32>();
+        for left in (1..=missing).rev() {
             let node = self.next(&free, &placed, before, left)?;
             *placed.entry(node).or_insert(0) += 1;
             let fits = free.get_mut(&node)?;

@@ -1,83 +1,238 @@
-//! Assigns the slots of a type to jobs. A restarted job keeps as many places as it can; the others, largest
-//! first, take the tightest fit, else the node with the most slots.
+//! Divides the slots of each type, the containers that P2 puts on nodes, among the jobs:
+//!
+//! 1. Containers stay where they are, as far as there are slots.
+//! 2. Packed: training that is resized in place takes slots on its own nodes.
+//! 3. The other containers follow, gangs first, large ones first, replicas of services last. Packed: a node
+//!    in use; else the nearest that takes all the rest, the smallest of these; else the one that takes most,
+//!    with near ones around ([`crate::primal::topology`]). Spread, by policy: one by one on the node with
+//!    the most slots.
+//! 4. Roles follow their workers.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::candidate::Candidate;
-use crate::instance::Instance;
+use dormouse_messages::job::Urgency;
+use dormouse_messages::policy::Placement;
 
+use crate::candidate::Candidate;
+use crate::instance::{Cluster, Instance};
+use crate::primal::topology::{Group, Topology};
+use crate::problem::Problem;
+
+/// Containers of each job by node.
 pub(crate) type Partitions = Vec<BTreeMap<usize, u32>>;
 
 /// A restarted job that gets its exact former places is no longer restarted.
-pub(crate) fn slots_to_jobs(instance: &Instance, candidate: &mut Candidate) -> Partitions {
-    let mut partitions: Partitions = vec![BTreeMap::new(); instance.jobs.len()];
-    let mut members = vec![Vec::new(); instance.types.len()];
+pub(crate) fn slots_to_jobs(
+    problem: &Problem,
+    cluster: &Cluster,
+    instance: &Instance,
+    candidate: &mut Candidate,
+) -> Partitions {
+    let placement = problem.policy.placement;
+    let slots = candidate.slots.iter();
+    let slots = slots.map(|slots| FreeSlots::new(&cluster.topology, placement, slots));
+    let mut division = Division {
+        slots: slots.collect(),
+        partitions: vec![BTreeMap::new(); instance.jobs.len()],
+    };
+    let mut order = Vec::new();
     for (index, job) in instance.jobs.iter().enumerate() {
         if candidate.is_free(instance, index) {
-            members[job.ty].push(index);
+            division.keep(job.ty, index, &job.previous, candidate.counts[index]);
+            order.push(index);
         } else {
-            partitions[index] = job.previous.iter().copied().collect();
+            division.partitions[index] = job.previous.iter().copied().collect();
         }
     }
-    for (slots, members) in candidate.slots.iter().zip(members) {
-        let mut slots = slots.clone();
-        let mut rest: Vec<(u32, usize)> = Vec::with_capacity(members.len());
-        for index in members {
-            let kept = keep(
-                &instance.jobs[index].previous,
-                candidate.counts[index],
-                &mut slots,
-            );
-            let count: u32 = kept.values().sum();
-            partitions[index] = kept;
-            rest.push((candidate.counts[index].saturating_sub(count), index));
+    let urgency = |index: usize| problem.jobs[instance.jobs[index].index].urgency;
+    let missing = |division: &Division<'_>, index: usize| {
+        let has: u32 = division.partitions[index].values().sum();
+        candidate.counts[index].saturating_sub(has)
+    };
+    let packs = placement == Placement::Pack;
+    for index in &order {
+        let job = &instance.jobs[*index];
+        if packs && job.in_place && !job.is_role && urgency(*index) == Urgency::Training {
+            let homes: Vec<usize> = nodes_of(instance, &division.partitions, *index);
+            let missing = missing(&division, *index);
+            division.take_at(job.ty, *index, &homes, missing);
         }
-        rest.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
-        pack(slots, rest, &mut partitions);
     }
+    order.sort_by_cached_key(|index| {
+        let is_replica = packs && urgency(*index) > Urgency::Training;
+        let missing = Reverse(missing(&division, *index));
+        (instance.jobs[*index].is_role, is_replica, missing, *index)
+    });
+    for index in order {
+        let job = &instance.jobs[index];
+        if job.is_role {
+            let head = (0..index).rev().find(|head| !instance.jobs[*head].is_role);
+            let workers = head.map(|head| nodes_of(instance, &division.partitions, head));
+            let missing = missing(&division, index);
+            division.take_at(job.ty, index, &workers.unwrap_or_default(), missing);
+        }
+        let missing = missing(&division, index);
+        division.fill(job.ty, index, missing);
+    }
+    let partitions = division.partitions;
     unmark_unchanged(instance, candidate, &partitions);
     partitions
 }
 
-fn keep(
-    previous: &[(usize, u32)],
-    count: u32,
-    slots: &mut BTreeMap<usize, u32>,
-) -> BTreeMap<usize, u32> {
-    let mut rest = count;
-    let mut kept = BTreeMap::new();
-    for (node, had) in previous {
-        if let Some(slot) = slots.get_mut(node) {
-            let stays = (*had).min(*slot).min(rest);
-            if stays > 0 {
-                *slot -= stays;
-                rest -= stays;
-                kept.insert(*node, stays);
-            }
-        }
+/// Packs new jobs, given with their numbers of containers, into slots of one type.
+pub(crate) fn pack(topology: &Topology, slots: &BTreeMap<usize, u32>, jobs: &[u32]) -> Partitions {
+    let mut division = Division {
+        slots: vec![FreeSlots::new(topology, Placement::Pack, slots)],
+        partitions: vec![BTreeMap::new(); jobs.len()],
+    };
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|index| (Reverse(jobs[*index]), *index));
+    for index in order {
+        division.fill(0, index, jobs[index]);
     }
-    kept
+    division.partitions
 }
 
-fn pack(slots: BTreeMap<usize, u32>, jobs: Vec<(u32, usize)>, partitions: &mut Partitions) {
-    let filled = slots.into_iter().filter(|(_, count)| *count > 0);
-    let mut free: BTreeSet<(u32, usize)> = filled.map(|(node, count)| (count, node)).collect();
-    for (mut rest, index) in jobs {
-        while rest > 0 {
-            let fit = free
-                .range((rest, 0)..)
-                .next()
-                .or_else(|| free.last())
-                .copied();
-            let Some((count, node)) = fit else { break };
-            free.remove(&(count, node));
-            let taken = count.min(rest);
-            rest -= taken;
-            *partitions[index].entry(node).or_insert(0) += taken;
-            if count > taken {
-                free.insert((count - taken, node));
+/// Returns the nodes of a job's containers, the fixed ones included.
+fn nodes_of(instance: &Instance, partitions: &Partitions, index: usize) -> Vec<usize> {
+    let fixed = instance.jobs[index].fixed.iter().map(|(node, _)| *node);
+    let mut nodes: Vec<usize> = partitions[index].keys().copied().chain(fixed).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+struct Division<'a> {
+    slots: Vec<FreeSlots<'a>>,
+    partitions: Partitions,
+}
+
+impl Division<'_> {
+    fn keep(&mut self, ty: usize, index: usize, previous: &[(usize, u32)], count: u32) {
+        let mut rest = count;
+        for (node, had) in previous {
+            rest -= self.take(ty, index, *node, (*had).min(rest));
+        }
+    }
+
+    fn take_at(&mut self, ty: usize, index: usize, nodes: &[usize], missing: u32) {
+        let mut rest = missing;
+        for node in nodes {
+            rest -= self.take(ty, index, *node, rest);
+        }
+    }
+
+    fn fill(&mut self, ty: usize, index: usize, missing: u32) {
+        let mut rest = missing;
+        while let Some((node, most)) = self.slots[ty].next(rest, &self.partitions[index]) {
+            rest -= self.take(ty, index, node, most);
+        }
+    }
+
+    fn take(&mut self, ty: usize, index: usize, node: usize, most: u32) -> u32 {
+        let taken = self.slots[ty].take(node, most);
+        if taken > 0 {
+            *self.partitions[index].entry(node).or_insert(0) += taken;
+        }
+        taken
+    }
+}
+
+/// The slots of one type that no job has yet.
+struct FreeSlots<'a> {
+    topology: &'a Topology,
+    is_flat: bool,
+    placement: Placement,
+    by_node: BTreeMap<usize, u32>,
+    by_count: BTreeSet<(u32, usize)>,
+    by_group: BTreeMap<Group, u32>,
+}
+
+impl<'a> FreeSlots<'a> {
+    fn new(topology: &'a Topology, placement: Placement, slots: &BTreeMap<usize, u32>) -> Self {
+        let mut free = Self {
+            topology,
+            is_flat: topology.is_flat(),
+            placement,
+            by_node: BTreeMap::new(),
+            by_count: BTreeSet::new(),
+            by_group: BTreeMap::new(),
+        };
+        for (node, count) in slots.iter().filter(|(_, count)| **count > 0) {
+            free.by_node.insert(*node, *count);
+            free.by_count.insert((*count, *node));
+            for group in free.groups(*node) {
+                *free.by_group.entry(group).or_insert(0) += count;
             }
         }
+        free
+    }
+
+    fn groups(&self, node: usize) -> Vec<Group> {
+        if self.is_flat {
+            return Vec::new();
+        }
+        let (rack, zone) = self.topology.groups(node);
+        if rack == zone {
+            vec![rack]
+        } else {
+            vec![rack, zone]
+        }
+    }
+
+    fn take(&mut self, node: usize, most: u32) -> u32 {
+        let Some(free) = self.by_node.get_mut(&node) else {
+            return 0;
+        };
+        let (before, taken) = (*free, most.min(*free));
+        *free -= taken;
+        let left = *free;
+        self.by_count.remove(&(before, node));
+        if left > 0 {
+            self.by_count.insert((left, node));
+        } else {
+            self.by_node.remove(&node);
+        }
+        for group in self.groups(node) {
+            if let Some(free) = self.by_group.get_mut(&group) {
+                *free -= taken;
+            }
+        }
+        taken
+    }
+
+    /// Returns the next node of a job with `counts`, and how many of its `rest` it takes there.
+    fn next(&self, rest: u32, counts: &BTreeMap<usize, u32>) -> Option<(usize, u32)> {
+        let (most, _) = *self.by_count.last().filter(|_| rest > 0)?;
+        let fullest = || self.by_count.range((most, 0)..).map(|(_, node)| *node);
+        if self.placement == Placement::Spread {
+            return Some((fullest().next()?, 1));
+        }
+        let here = counts.keys().filter_map(|node| {
+            let free = *self.by_node.get(node)?;
+            Some((free, Reverse(*node)))
+        });
+        if let Some((_, Reverse(node))) = here.max() {
+            return Some((node, rest));
+        }
+        let mut whole = self.by_count.range((rest, 0)..);
+        let node = if self.is_flat || counts.is_empty() {
+            whole.next().map(|(_, node)| *node)
+        } else {
+            let near =
+                whole.map(|(free, node)| (self.topology.distance(*node, counts), free, *node));
+            near.min().map(|(_, _, node)| node)
+        };
+        let largest = || {
+            fullest().min_by_key(|node| {
+                let (rack, zone) = self.topology.groups(*node);
+                let around = |group| self.by_group.get(&group).copied();
+                let near = self.topology.distance(*node, counts);
+                (near, Reverse((around(rack), around(zone))), *node)
+            })
+        };
+        Some((node.or_else(largest)?, rest))
     }
 }
 
@@ -97,5 +252,193 @@ fn unmark_unchanged(instance: &Instance, candidate: &mut Candidate, partitions: 
             }
             candidate.slots[job.ty].retain(|_, count| *count > 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::{InPlace, Policy, ProblemJob, ProblemNode};
+
+    fn nodes(labels: &[(&str, &str)]) -> Vec<ProblemNode> {
+        let node = |(index, (rack, zone)): (usize, &(&str, &str))| ProblemNode {
+            name: format!("n{index}").parse().expect("a name"),
+            capacity: "cpu=8".parse().expect("amounts"),
+            reserved: Default::default(),
+            closed: false,
+            labels: [("rack", rack), ("zone", zone)]
+                .map(|(name, value)| (name.to_owned(), (*value).to_owned()))
+                .into(),
+            taints: Default::default(),
+            gpus: Vec::new(),
+        };
+        labels.iter().enumerate().map(node).collect()
+    }
+
+    fn divided(labels: &[(&str, &str)], slots: &[(usize, u32)], jobs: &[u32]) -> Vec<Vec<usize>> {
+        let nodes = nodes(labels);
+        let topology = Topology::of(&nodes.iter().collect::<Vec<_>>());
+        let slots = slots.iter().copied().collect();
+        let partitions = pack(&topology, &slots, jobs).into_iter();
+        partitions.map(|at| at.into_keys().collect()).collect()
+    }
+
+    #[test]
+    fn a_gang_on_several_nodes_gets_near_ones() {
+        let slots = [(0, 2), (1, 2), (2, 2), (3, 2)];
+        let zones = [("r0", "a"), ("r1", "b"), ("r2", "a"), ("r3", "b")];
+        assert_eq!(divided(&zones, &slots, &[4, 4]), [[0, 2], [1, 3]]);
+        // Racks of one zone come first; a rack's name counts within its zone.
+        let racks = [("r0", "a"), ("r1", "a"), ("r0", "b"), ("r0", "a")];
+        assert_eq!(divided(&racks, &slots, &[4, 4]), [[0, 3], [1, 2]]);
+    }
+
+    #[test]
+    fn a_gang_on_several_nodes_is_where_most_is_free_nearby() {
+        let racks = [("r0", "a"), ("r1", "a"), ("r2", "b"), ("r2", "b")];
+        let slots = [(0, 1), (2, 1), (3, 1)];
+        assert_eq!(divided(&racks, &slots, &[2]), [[2, 3]]);
+        // No rack has all slots, so the zone with more is taken.
+        let slots = [(0, 1), (1, 1), (2, 1)];
+        assert_eq!(divided(&racks, &slots, &[2]), [[0, 1]]);
+    }
+
+    #[test]
+    fn a_gang_is_packed_unless_the_policy_spreads() {
+        for (placement, nodes) in [(Placement::Pack, 1), (Placement::Spread, 2)] {
+            let gangs = vec![job("t/a", &[]), job("t/b", &[])];
+            let at = placed_by(placement, gangs, &[2, 2], &[(0, 2), (1, 2)]);
+            assert!(
+                at.iter().all(|at| at.len() == nodes),
+                "{placement:?}: {at:?}"
+            );
+        }
+    }
+
+    fn job(id: &str, previous: &[(&str, u32)]) -> ProblemJob {
+        let previous: BTreeMap<_, _> = previous
+            .iter()
+            .map(|(node, count)| (node.parse().expect("a name"), *count))
+            .collect();
+        ProblemJob {
+            min: 1,
+            max: 8,
+            previous: Some(previous).filter(|it| !it.is_empty()),
+            ..crate::instance::samples::job(id, "cpu=1")
+        }
+    }
+
+    /// Resized in place, its coordinator on its first node.
+    fn in_place(job: ProblemJob) -> ProblemJob {
+        let nodes = job.previous.iter().flatten();
+        let coordinator = nodes.map(|(node, _)| node.clone()).next();
+        ProblemJob {
+            in_place: Some(InPlace {
+                chief: coordinator.filter(|_| job.urgency == Urgency::Training),
+            }),
+            ..job
+        }
+    }
+
+    fn service(job: ProblemJob) -> ProblemJob {
+        in_place(ProblemJob {
+            urgency: Urgency::Service,
+            ..job
+        })
+    }
+
+    fn nodes_of_jobs(
+        jobs: Vec<ProblemJob>,
+        counts: &[u32],
+        slots: &[(usize, u32)],
+    ) -> Vec<Vec<(usize, u32)>> {
+        placed_by(Placement::Pack, jobs, counts, slots)
+    }
+
+    /// Returns each job's nodes without its coordinator's place. The counts and slots leave it out, too.
+    fn placed_by(
+        placement: Placement,
+        jobs: Vec<ProblemJob>,
+        counts: &[u32],
+        slots: &[(usize, u32)],
+    ) -> Vec<Vec<(usize, u32)>> {
+        let problem = Problem {
+            nodes: nodes(&[("r", "z"); 4]),
+            jobs,
+            policy: Policy {
+                placement,
+                ..Policy::default()
+            },
+            ..Problem::default()
+        };
+        let cluster = Cluster::new(&problem);
+        let members: Vec<usize> = (0..problem.jobs.len()).collect();
+        let instance = Instance::new(&problem, &cluster, &members);
+        let mut candidate = Candidate {
+            counts: counts.to_vec(),
+            slots: vec![slots.iter().copied().collect()],
+            ..Candidate::standing(&instance)
+        };
+        let partitions = slots_to_jobs(&problem, &cluster, &instance, &mut candidate).into_iter();
+        partitions.map(|at| at.into_iter().collect()).collect()
+    }
+
+    /// Replicas are interchangeable; the ranks of a gang are not.
+    #[test]
+    fn training_chooses_before_a_service_that_is_larger() {
+        let jobs = vec![service(job("t/a", &[])), job("t/b", &[])];
+        let at = nodes_of_jobs(jobs, &[3, 2], &[(0, 2), (1, 1), (2, 1), (3, 1)]);
+        assert_eq!(at[1], [(0, 2)]);
+        // The larger of two gangs chooses first.
+        let at = nodes_of_jobs(
+            vec![job("t/a", &[]), job("t/b", &[])],
+            &[1, 2],
+            &[(0, 2), (1, 1)],
+        );
+        assert_eq!(at[1], [(0, 2)]);
+    }
+
+    #[test]
+    fn training_grows_where_it_is_before_others_choose() {
+        let training = in_place(job("t/z", &[("n0", 1)]));
+        let replica = service(job("t/a", &[("n0", 1)]));
+        let at = nodes_of_jobs(vec![replica, training.clone()], &[2, 1], &[(0, 2), (1, 1)]);
+        assert_eq!(at, [vec![(0, 1), (1, 1)], vec![(0, 1)]]);
+        let at = nodes_of_jobs(vec![job("t/a", &[]), training], &[2, 1], &[(0, 2), (1, 3)]);
+        assert_eq!(at, [[(1, 2)], [(0, 1)]]);
+    }
+
+    #[test]
+    fn containers_stay_before_others_come() {
+        let at = nodes_of_jobs(
+            vec![
+                job("t/a", &[]),
+                service(job("t/b", &[("n0", 1), ("n1", 1)])),
+            ],
+            &[2, 2],
+            &[(0, 1), (1, 2), (2, 1)],
+        );
+        assert_eq!(at, [[(1, 1), (2, 1)], [(0, 1), (1, 1)]]);
+    }
+
+    #[test]
+    fn roles_follow_their_workers() {
+        use dormouse_messages::roles::Part;
+        let own = job("t/b", &[]);
+        let server = own.role(
+            &Part {
+                role: "ps".to_owned(),
+                count: 1,
+                demand: own.demand.clone(),
+                needs: Default::default(),
+            },
+            None,
+        );
+        let at = nodes_of_jobs(
+            vec![job("t/a", &[]), own, server],
+            &[1, 3, 1],
+            &[(0, 1), (1, 4)],
+        );
+        assert_eq!(at, [[(0, 1)], [(1, 3)], [(1, 1)]]);
     }
 }

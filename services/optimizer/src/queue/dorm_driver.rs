@@ -201,7 +201,12 @@ impl<'a> Queue<'a> {
             forced,
             was_free,
         } = made;
-        let mut partitions = slots_to_jobs(&admitted.instance, &mut admitted.found.candidate);
+        let mut partitions = slots_to_jobs(
+            self.problem,
+            self.cluster,
+            &admitted.instance,
+            &mut admitted.found.candidate,
+        );
         keep_in_place(
             &admitted.instance,
             &mut admitted.found.candidate,
@@ -257,7 +262,8 @@ impl<'a> Queue<'a> {
             return self.keep();
         };
         let candidate = &mut admitted.found.candidate;
-        let mut partitions = slots_to_jobs(&admitted.instance, candidate);
+        let mut partitions =
+            slots_to_jobs(self.problem, self.cluster, &admitted.instance, candidate);
         let objective = candidate.objective(&admitted.instance);
         let bound = admitted.found.bound.max(objective);
         let (proven, allowed) = revertible(objective, bound, &self.problem.budget);

@@ -421,26 +421,3 @@ fn a_prefix_of_a_feasible_one_need_not_be_feasible() {
     assert!(brute(&made, 2).is_some());
     compare(&made).expect("as good as exhaustive search");
 }
-
-#[test]
-fn the_slots_are_those_of_the_jobs() {
-    let made = problem(
-        &[Spec {
-            cpu: 2,
-            gpu: 0,
-            weight: 1,
-            min: 1,
-            span: 2,
-            previous: None,
-            adjustable: true,
-            role: None,
-        }],
-        [(4, 0), (4, 0)],
-        (10, 10),
-        true,
-    );
-    let solution = solved(&made.expect("a problem"));
-    let slots: BTreeMap<_, _> = solution.slots.values().flatten().collect();
-    assert_eq!(slots.len(), 1);
-    assert_eq!(solution.jobs[0].containers, 3);
-}

@@ -48,15 +48,7 @@ fn the_contracts_example() {
     let value = solve_document(&text, Some(|| 0.25)).expect("solves");
     assert_eq!(containers(&value, "ads/lr"), 6);
     assert_eq!(value["solver"]["seconds"], 0.0);
-    assert_eq!(
-        value["room"],
-        json!([{"node": "n0", "job": "ads/lr", "containers": 6}])
-    );
-    assert_eq!(
-        value["slots"],
-        json!([{"node": "n0", "shape": 0, "containers": 6}])
-    );
-    assert_eq!(value["shapes"][0]["demand"]["cpu_milli"], 2000);
+    assert_eq!(value["jobs"][0]["nodes"], json!({"n0": 6}));
     assert_eq!(value["adjusted_jobs"], 1);
     assert_eq!(value["type"], "dormouse.allocation.decided.v1");
 }
@@ -116,10 +108,7 @@ fn fixed_counts_are_all_or_nothing_and_in_order() {
         ],
         "policy": {"allocation": "static"}
     }));
-    assert_eq!(
-        value["room"],
-        json!([{"node": "n", "job": "t/a", "containers": 2}])
-    );
+    assert_eq!(value["jobs"][0]["nodes"], json!({"n": 2}));
     assert_eq!(value["waiting"][0]["code"], "resources");
     assert_eq!(value["waiting"][1]["code"], "behind");
 }

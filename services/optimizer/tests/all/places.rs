@@ -1,7 +1,8 @@
 //! Eligible nodes: labels, taints, exclusive containers.
 
 use dormouse_messages::Needs;
-use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob, ProblemNode};
+use dormouse_messages::job::Urgency;
+use dormouse_optimizer::problem::{Allocation, InPlace, Problem, ProblemJob, ProblemNode};
 use dormouse_optimizer::solution::WaitCode;
 use dormouse_optimizer::{Solution, solve_document};
 use serde_json::{Value, json};
@@ -227,6 +228,30 @@ fn wishes_are_kept_as_far_as_there_is_room() {
     assert!(zones_of(json!({"prefer": {"zone": "b"}}), 8).0 <= 2);
 }
 
+/// New replicas follow the wish, others stay.
+#[test]
+fn a_service_grows_by_its_wishes() {
+    for previous in [None, Some([("n0".parse().expect("a name"), 1)].into())] {
+        let mut service = asks(job("x", "cpu=2", 1, 4, 4), json!({"spread": "zone"}));
+        service.urgency = Urgency::Service;
+        service.in_place = Some(InPlace::default());
+        service.previous.clone_from(&previous);
+        let problem = Problem {
+            nodes: zones(),
+            jobs: vec![service],
+            ..Problem::default()
+        };
+        let solution = solved(&problem);
+        let nodes = &share(&solution, "x").nodes;
+        let in_a = nodes.iter().filter(|(name, _)| name.as_str() < "n2");
+        assert_eq!(
+            in_a.map(|(_, count)| count).sum::<u32>(),
+            2,
+            "{previous:?}: {nodes:?}"
+        );
+    }
+}
+
 /// Without this bound the loss of the two confined jobs would block all others.
 #[test]
 fn shares_are_bounded_by_the_nodes_that_may_be_used() {
@@ -362,19 +387,8 @@ fn the_document_has_labels_and_constraints() {
         ],
     });
     let solved = solve_document(&document.to_string(), None).expect("a problem");
-    assert_eq!(
-        solved["room"],
-        json!([
-            {"node": "n0", "job": "t/a", "containers": 2},
-            {"node": "n1", "job": "t/b", "containers": 2},
-        ])
-    );
-    let needs = json!({"constraints": {"node": "n1"}, "tolerations": ["old"]});
-    let shapes = solved["shapes"].as_array().expect("shapes");
-    assert!(
-        shapes.iter().any(|shape| shape["needs"] == needs),
-        "{shapes:?}"
-    );
+    let nodes = |job: usize| &solved["jobs"][job]["nodes"];
+    assert_eq!((nodes(0), nodes(1)), (&json!({"n0": 2}), &json!({"n1": 2})));
 }
 
 /// A label that another job requires makes a node no worse for others.

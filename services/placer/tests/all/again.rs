@@ -1,43 +1,15 @@
-//! Near placements, repeated placements, and returning nodes.
+//! Repeated placements, and returning nodes.
 
 use dormouse_messages::events::*;
 use dormouse_messages::{Decider, Epoch, Event, Incarnation, Sequence};
 use dormouse_placer::Placer;
 
 use crate::given::{Given, at, job, node, spec};
-use crate::places::{allocated, placed};
-
-fn racks() -> Given {
-    let mut given = Given::nodes();
-    for (name, rack, zone) in [
-        ("n0", "r0", "a"),
-        ("n1", "r1", "a"),
-        ("n2", "r2", "b"),
-        ("n3", "r2", "b"),
-    ] {
-        given.joins(name, 2, &[("rack", rack), ("zone", zone)]);
-    }
-    given
-}
+use crate::places::placed;
 
 fn nodes_of(given: &Given) -> Vec<String> {
     let places = placed(given).into_iter();
     places.map(|(_, on)| on).collect()
-}
-
-#[test]
-fn a_gang_on_several_nodes_is_where_most_is_free_nearby() {
-    let mut given = racks();
-    given.released(spec(&job("t/x")));
-    let slots = [("t/x", "n0", 1), ("t/x", "n2", 1), ("t/x", "n3", 1)];
-    allocated(&mut given, &[("t/x", 2)], &slots);
-    assert_eq!(nodes_of(&given), ["n2", "n3"]);
-    // No rack has all slots, so the zone with more is taken.
-    let mut given = racks();
-    given.released(spec(&job("t/x")));
-    let slots = [("t/x", "n0", 1), ("t/x", "n1", 1), ("t/x", "n2", 1)];
-    allocated(&mut given, &[("t/x", 2)], &slots);
-    assert_eq!(nodes_of(&given), ["n0", "n1"]);
 }
 
 #[test]
@@ -46,8 +18,7 @@ fn a_placement_is_caused_by_the_allocation_and_the_releases_that_it_answers() {
     given.placed("t/old", "n1");
     given.released(spec(&job("t/new")));
     let released = given.state.jobs[&job("t/new")].released.expect("released");
-    let slots = [("t/new", "n0", 1), ("t/old", "n1", 1)];
-    allocated(&mut given, &[("t/new", 1), ("t/old", 1)], &slots);
+    given.allocated(&[("t/new", &[("n0", 1)]), ("t/old", &[("n1", 1)])]);
     let allocation = Sequence(given.events);
     let decision = Placer.decide(&given.state, at(given.seconds));
     assert_eq!(decision.proposals[0].causes, [allocation, released]);
@@ -58,8 +29,7 @@ fn the_room_of_a_job_that_gets_nothing_is_given_away() {
     let mut given = Given::nodes();
     given.placed("t/old", "n0");
     given.released(spec(&job("t/new")));
-    let slots = [("t/new", "n0", 2)];
-    allocated(&mut given, &[("t/old", 0), ("t/new", 2)], &slots);
+    given.allocated(&[("t/old", &[]), ("t/new", &[("n0", 2)])]);
     assert_eq!(nodes_of(&given), ["n0", "n0"]);
 }
 
@@ -74,13 +44,13 @@ fn so_is_the_room_of_one_that_was_known_to_end() {
         basis: None,
     });
     given.released(spec(&job("t/new")));
-    allocated(&mut given, &[("t/new", 2)], &[("t/new", "n0", 2)]);
+    given.allocated(&[("t/new", &[("n0", 2)])]);
     assert_eq!(nodes_of(&given), ["n0", "n0"]);
-    // A job cancelled after the allocation still counts in its slots.
+    // The containers of a job cancelled after the allocation stay.
     let mut given = Given::nodes();
     given.placed("t/old", "n0");
     given.released(spec(&job("t/new")));
-    allocated(&mut given, &[("t/new", 1)], &[("t/new", "n0", 2)]);
+    given.allocated(&[("t/new", &[("n0", 1)])]);
     given.push(JobCancelRequested {
         job: job("t/old"),
         ingress_sequence: 2,

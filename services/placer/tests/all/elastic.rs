@@ -19,18 +19,8 @@ impl Given {
         self.runs(spec, on);
     }
 
-    fn allocates(&mut self, epoch: u64, id: &str, slots: &[(&str, u32)]) -> PlacementDecided {
-        let containers = slots.iter().map(|(_, count)| count).sum();
-        self.divides(epoch, &[(id, containers)], slots)
-    }
-
-    fn divides(
-        &mut self,
-        epoch: u64,
-        jobs: &[(&str, u32)],
-        slots: &[(&str, u32)],
-    ) -> PlacementDecided {
-        self.allocated(epoch, "cpu=2", jobs, slots);
+    fn places(&mut self, jobs: &[(&str, &[(&str, u32)])]) -> PlacementDecided {
+        self.allocated(jobs);
         let decision = Placer.decide(&self.state, at(self.seconds));
         match decision.proposals.into_iter().next().map(|it| it.event) {
             Some(Event::PlacementDecided(event)) => {
@@ -57,9 +47,9 @@ fn removed(event: &PlacementDecided) -> Vec<u32> {
 fn what_stays_is_not_listed_and_numbers_are_not_used_twice() {
     let mut given = Given::nodes();
     given.runs_in_place("t/a", &["n0", "n0", "n1"]);
-    let shrunk = given.allocates(1, "t/a", &[("n0", 1), ("n1", 0)]);
+    let shrunk = given.places(&[("t/a", &[("n0", 1)])]);
     assert_eq!((created(&shrunk), removed(&shrunk)), (vec![], vec![1, 2]));
-    let grown = given.allocates(2, "t/a", &[("n0", 1), ("n1", 2)]);
+    let grown = given.places(&[("t/a", &[("n0", 1), ("n1", 2)])]);
     assert_eq!(created(&grown), [(1, 3, "n1"), (1, 4, "n1")]);
     assert_eq!(removed(&grown), Vec::<u32>::new());
 }
@@ -68,7 +58,7 @@ fn what_stays_is_not_listed_and_numbers_are_not_used_twice() {
 fn a_job_whose_chief_must_move_is_placed_whole() {
     let mut given = Given::nodes();
     given.runs_in_place("t/a", &["n0", "n1"]);
-    let moved = given.allocates(1, "t/a", &[("n0", 0), ("n1", 2)]);
+    let moved = given.places(&[("t/a", &[("n1", 2)])]);
     assert_eq!(created(&moved), [(2, 0, "n1"), (2, 1, "n1")]);
     assert_eq!(removed(&moved), [0, 1]);
 }
@@ -83,7 +73,7 @@ fn what_stands_where_nobody_else_may_be_stays_there() {
         taints: [("old".to_owned(), true)].into(),
     });
     given.released(spec(&job("t/b")));
-    let placed = given.divides(1, &[("t/a", 2), ("t/b", 1)], &[("n0", 2), ("n1", 1)]);
+    let placed = given.places(&[("t/a", &[("n0", 1), ("n1", 1)]), ("t/b", &[("n0", 1)])]);
     assert_eq!(created(&placed), [(1, 0, "n0")], "of t/b");
     assert_eq!(removed(&placed), [1]);
 }

@@ -13,6 +13,9 @@ use dormouse_messages::{
 use dormouse_placer::Placer;
 use dormouse_state::ClusterState;
 
+/// Containers by node.
+pub type Counts<'a> = &'a [(&'a str, u32)];
+
 #[derive(Default)]
 pub struct Given {
     pub state: ClusterState,
@@ -216,37 +219,33 @@ impl Given {
         });
     }
 
-    /// All containers have this demand.
-    pub fn allocated(
-        &mut self,
-        epoch: u64,
-        demand: &str,
-        jobs: &[(&str, u32)],
-        slots: &[(&str, u32)],
-    ) {
-        let allocated = |(id, containers): &(&str, u32)| JobAllocation {
+    /// Takes each job's workers by node.
+    pub fn allocated(&mut self, jobs: &[(&str, Counts<'_>)]) {
+        let jobs: Vec<_> = jobs.iter().map(|(id, on)| (*id, *on, &[][..])).collect();
+        self.allocated_with_servers(&jobs);
+    }
+
+    /// Takes each job's workers and servers by node.
+    pub fn allocated_with_servers(&mut self, jobs: &[(&str, Counts<'_>, Counts<'_>)]) {
+        let counts = |on: &[(&str, u32)]| -> BTreeMap<NodeId, u32> {
+            on.iter()
+                .map(|(name, count)| (node(name), *count))
+                .collect()
+        };
+        let jobs = jobs.iter().map(|(id, workers, servers)| JobAllocation {
             job: job(id),
-            containers: *containers,
+            containers: workers.iter().chain(*servers).map(|(_, count)| count).sum(),
+            nodes: counts(workers),
+            roles: [("ps".to_owned(), counts(servers))].into(),
             previous: 0,
             new: false,
             share: 0.0,
             fair_share: 0.0,
             made_for: None,
-        };
-        let slot = |(on, containers): &(&str, u32)| Slot {
-            node: node(on),
-            shape: 0,
-            containers: *containers,
-        };
+        });
         self.push(AllocationDecided {
-            epoch: Epoch(epoch),
-            jobs: jobs.iter().map(allocated).collect(),
-            shapes: vec![Shape {
-                shape: 0,
-                demand: demand.parse().expect("amounts"),
-                needs: Default::default(),
-            }],
-            slots: slots.iter().map(slot).collect(),
+            epoch: self.state.allocation.epoch.next(),
+            jobs: jobs.collect(),
             outcome: Outcome::default(),
             basis: None,
         });

@@ -1,5 +1,4 @@
-//! Constraints: slots belong to a type, preferences decide among equal slots, a label change triggers a new
-//! decision.
+//! Devices and constraints: a label change triggers a new decision.
 
 use dormouse_messages::events::*;
 use dormouse_messages::needs::Constraints;
@@ -26,46 +25,6 @@ fn released(given: &mut Given, id: &str, constraints: &Constraints) {
     given.released(spec);
 }
 
-pub fn allocated(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, &str, u32)]) {
-    let epoch = Epoch(given.state.allocation.epoch.0 + 1);
-    let shape_of = |id: &str| {
-        jobs.iter()
-            .position(|(name, _)| *name == id)
-            .expect("listed")
-    };
-    let shapes = jobs.iter().enumerate().map(|(shape, (id, _))| {
-        let it = given.state.jobs[&job(id)].container_type();
-        Shape {
-            shape: u32::try_from(shape).expect("few"),
-            demand: it.demand,
-            needs: it.needs,
-        }
-    });
-    let shapes = shapes.collect();
-    let allocations = jobs.iter().map(|(id, containers)| JobAllocation {
-        job: job(id),
-        containers: *containers,
-        previous: 0,
-        new: true,
-        share: 0.0,
-        fair_share: 0.0,
-        made_for: None,
-    });
-    let slots = slots.iter().map(|(id, on, containers)| Slot {
-        node: node(on),
-        shape: u32::try_from(shape_of(id)).expect("few"),
-        containers: *containers,
-    });
-    given.push(AllocationDecided {
-        epoch,
-        jobs: allocations.collect(),
-        shapes,
-        slots: slots.collect(),
-        outcome: Outcome::default(),
-        basis: None,
-    });
-}
-
 pub fn placed(given: &Given) -> Vec<(String, String)> {
     let (events, _) = given.decided();
     let Some(Event::PlacementDecided(event)) = events.first() else {
@@ -80,32 +39,10 @@ pub fn placed(given: &Given) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_slot_of_another_type_is_not_taken() {
-    let mut given = zones();
-    released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
-    released(&mut given, "t/free", &Constraints::default());
-    // By size alone the free job would take the node of both.
-    allocated(
-        &mut given,
-        &[("t/bound", 1), ("t/free", 2)],
-        &[
-            ("t/bound", "n2", 1),
-            ("t/free", "n2", 1),
-            ("t/free", "n0", 1),
-        ],
-    );
-    let at = |job: &str, on: &str| (job.to_owned(), on.to_owned());
-    assert_eq!(
-        placed(&given),
-        [at("t/bound", "n2"), at("t/free", "n0"), at("t/free", "n2")]
-    );
-}
-
-#[test]
 fn a_label_that_changed_since_is_refused() {
     let mut given = zones();
     released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
-    allocated(&mut given, &[("t/bound", 1)], &[("t/bound", "n2", 1)]);
+    given.allocated(&[("t/bound", &[("n2", 1)])]);
     given.push(NodeLabelled {
         node: node("n2"),
         labels: [("zone".to_owned(), Some("a".to_owned()))].into(),
@@ -151,25 +88,6 @@ fn what_is_placed_and_not_started_is_decided_again() {
 }
 
 #[test]
-fn wishes_choose_among_slots() {
-    let slots = |id: &'static str| [(id, "n0", 2), (id, "n1", 2), (id, "n2", 2), (id, "n3", 2)];
-    let zones_of = |constraints: serde_json::Value, containers: u32| {
-        let mut given = zones();
-        released(&mut given, "t/x", &asks(constraints));
-        allocated(&mut given, &[("t/x", containers)], &slots("t/x"));
-        let places = placed(&given);
-        let zone_a = places
-            .iter()
-            .filter(|(_, on)| ["n0", "n1"].contains(&on.as_str()));
-        (zone_a.count(), places.len())
-    };
-    assert_eq!(zones_of(json!({"spread": "zone"}), 4), (2, 4));
-    let (a, _) = zones_of(json!({"pack": "zone"}), 4);
-    assert!(a == 0 || a == 4, "{a}");
-    assert_eq!(zones_of(json!({"prefer": {"zone": "b"}}), 4), (0, 4));
-}
-
-#[test]
 fn fractions_share_a_device_and_whole_ones_have_theirs() {
     let mut given = Given::default();
     given.push(NodeJoined {
@@ -206,8 +124,12 @@ fn fractions_share_a_device_and_whole_ones_have_theirs() {
             basis: None,
         });
     }
-    let slots = [("t/q", "n0", 4), ("t/h", "n0", 1), ("t/w", "n0", 1)];
-    allocated(&mut given, &[("t/q", 4), ("t/h", 1), ("t/w", 1)], &slots);
+    let all = |halves| [("t/q", 4), ("t/h", halves), ("t/w", 1)];
+    let on_the_node = |given: &mut Given, counts: [(&str, u32); 3]| {
+        let on = counts.map(|(id, count)| (id, [("n0", count)]));
+        given.allocated(&on.each_ref().map(|(id, on)| (*id, &on[..])));
+    };
+    on_the_node(&mut given, all(1));
     let (events, _) = given.decided();
     let Some(Event::PlacementDecided(event)) = events.first() else {
         panic!("{events:?}");
@@ -225,11 +147,7 @@ fn fractions_share_a_device_and_whole_ones_have_theirs() {
     );
     assert!(most[0] != whole[0] && quarters[0] != most[0] && quarters[0] != whole[0]);
     // A fourth device would be needed.
-    allocated(
-        &mut given,
-        &[("t/q", 4), ("t/h", 2), ("t/w", 1)],
-        &[("t/q", "n0", 4), ("t/h", "n0", 2), ("t/w", "n0", 1)],
-    );
+    on_the_node(&mut given, all(2));
     let (events, _) = given.decided();
     assert!(
         matches!(events[..], [Event::PlacementRefused(_)]),
@@ -264,6 +182,6 @@ fn the_room_of_a_job_that_is_cancelled_is_taken() {
         basis: None,
     });
     released(&mut given, "t/new", &Constraints::default());
-    allocated(&mut given, &[("t/new", 1)], &[("t/new", "n0", 2)]);
+    given.allocated(&[("t/new", &[("n0", 1)])]);
     assert_eq!(placed(&given), [("t/new".to_owned(), "n0".to_owned())]);
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::given::*;
 use dormouse_messages::events::*;
 use dormouse_messages::job::{Containers, JobSpec};
-use dormouse_messages::needs::ContainerType;
 use dormouse_messages::{Epoch, Event};
 
 /// Workers of one processor, two servers of two.
@@ -19,46 +18,6 @@ fn with_servers(in_place: bool) -> JobSpec {
         spec.resize = serde_json::from_str(r#"{"mode": "in_place"}"#).expect("a mode");
     }
     spec
-}
-
-/// Each entry counts workers and servers on a node.
-fn allocated(epoch: u64, containers: u32, on: &[(&str, u32, u32)]) -> AllocationDecided {
-    let demands = ["cpu=1", "cpu=2"];
-    let shapes = (0..).zip(demands).map(|(shape, demand)| Shape {
-        shape,
-        demand: demand.parse().expect("amounts"),
-        needs: ContainerType::default().needs,
-    });
-    let slots = on.iter().flat_map(|(name, workers, servers)| {
-        [(0, *workers), (1, *servers)].map(|(shape, containers)| Slot {
-            node: node(name),
-            shape,
-            containers,
-        })
-    });
-    let outcome = serde_json::json!({
-        "waiting": [], "utilization": {"resources": {}, "total": 0.0},
-        "fairness_loss": 0.0, "fairness_loss_all": 0.0, "fairness_loss_bound": 0.0,
-        "adjusted_jobs": 0, "adjustment_bound": 0, "forced_jobs": 0, "unbounded": false,
-        "solver": {"name": "p2", "version": "1", "status": "optimal", "objective": 0.0,
-                   "bound": 0.0, "gap": 0.0, "stopped_by": "optimal", "stage": "alone"},
-    });
-    AllocationDecided {
-        epoch: Epoch(epoch),
-        jobs: vec![JobAllocation {
-            job: job("t/a"),
-            containers,
-            previous: 0,
-            new: epoch == 1,
-            share: 0.0,
-            fair_share: 0.0,
-            made_for: None,
-        }],
-        shapes: shapes.collect(),
-        slots: slots.filter(|slot| slot.containers > 0).collect(),
-        outcome: serde_json::from_value(outcome).expect("an outcome"),
-        basis: None,
-    }
 }
 
 fn placed(given: &Given) -> PlacementDecided {
@@ -80,7 +39,7 @@ fn ranks(placed: &PlacementDecided) -> BTreeMap<u32, String> {
 fn the_roles_have_the_ranks_behind_the_chief() {
     let mut given = Given::nodes();
     given.released(with_servers(false));
-    given.push(allocated(1, 5, &[("n0", 2, 1), ("n1", 1, 1)]));
+    given.allocated_with_servers(&[("t/a", &[("n0", 2), ("n1", 1)], &[("n0", 1), ("n1", 1)])]);
     let at = ranks(&placed(&given));
     let at: Vec<(u32, &str)> = at
         .iter()
@@ -94,7 +53,7 @@ fn the_roles_have_the_ranks_behind_the_chief() {
 fn in_place_only_workers_come_and_go() {
     let mut given = Given::nodes();
     given.released(with_servers(true));
-    given.push(allocated(1, 4, &[("n0", 2, 1), ("n1", 0, 1)]));
+    given.allocated_with_servers(&[("t/a", &[("n0", 2)], &[("n0", 1), ("n1", 1)])]);
     let first = placed(&given);
     given.push(first);
     given.push(PartitionStartRequested {
@@ -105,7 +64,7 @@ fn in_place_only_workers_come_and_go() {
         resumed_from: None,
         basis: None,
     });
-    given.push(allocated(2, 5, &[("n0", 1, 1), ("n1", 2, 1)]));
+    given.allocated_with_servers(&[("t/a", &[("n0", 1), ("n1", 2)], &[("n0", 1), ("n1", 1)])]);
     let change = placed(&given);
     let removed: Vec<u32> = change.remove.iter().map(|it| it.rank.0).collect();
     assert_eq!(removed, [3]);

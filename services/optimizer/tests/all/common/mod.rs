@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
+use dormouse_messages::policy::Placement;
 use dormouse_messages::quantity::Amounts;
 use dormouse_optimizer::problem::{InPlace, Problem, ProblemJob, ProblemNode};
 use dormouse_optimizer::{Solution, check, solve};
@@ -251,10 +252,12 @@ fn large_problem_with(
         ..Problem::default()
     };
     bind(&mut problem);
+    let policy = problem.policy.clone();
     problem.policy.allocation = Allocation::Drf;
+    problem.policy.placement = Placement::Spread;
     let solution = solve(&problem);
     carry_over(&mut problem, &solution);
-    problem.policy.allocation = Allocation::Dorm;
+    problem.policy = policy;
     let mut chance = Chance::new(seed ^ 0xABCD);
     problem.jobs.retain(|_| chance.below(20) > 0);
     problem.jobs.sort_by_key(|job| job.previous.is_none());
