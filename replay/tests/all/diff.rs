@@ -110,10 +110,18 @@ fn others_of_the_same_value_are_told_from_better_and_worse_ones() {
     let uneven = |x: u32, y: u32, objective: f64, gap: f64| {
         changed(&log, |event| {
             for job in &mut event.jobs {
-                job.containers = match job.job.as_str() {
-                    "ads/x" => x,
-                    _ => y,
-                };
+                let is_x = job.job.as_str() == "ads/x";
+                job.containers = if is_x { x } else { y };
+                // Both nodes of eight are full, and each job fills one of them.
+                let (own, other) = if is_x { ("n0", "n1") } else { ("n1", "n0") };
+                let at = [
+                    (own, job.containers.min(8)),
+                    (other, job.containers.saturating_sub(8)),
+                ];
+                let at = at.into_iter().filter(|(_, count)| *count > 0);
+                job.nodes = at
+                    .map(|(node, count)| (node.parse().expect("a name"), count))
+                    .collect();
             }
             event.outcome.solver.objective += objective;
             event.outcome.solver.gap = gap;

@@ -3,8 +3,8 @@
 //!
 //! Running jobs keep their containers, except services, which scale. A job below its minimum returns
 //! everything, and the offers repeat without it, the last released first. Jobs left out then get their
-//! minimum in order of release if it fits. If the policy packs, offers of equal containers are divided among
-//! their jobs again, so that gangs are on few nodes.
+//! minimum in order of release if it fits. If the policy packs, equal containers of changed jobs are divided
+//! among the jobs again, so that gangs are on few nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use crate::deadline::Deadline;
 use crate::drf::{Key, User, key};
 use crate::explain::waiting::{hopeless, on_those};
 use crate::instance::{Cluster, fits, limits, runs, take};
-use crate::primal::slots_to_jobs::pack;
+use crate::primal::slots_to_jobs::divide_again;
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
 use crate::solution::{Solution, WaitCode};
@@ -57,9 +57,6 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         }
     }
     let mut placed = with_roles(problem, &cluster, takers.clone(), &rooms);
-    if problem.policy.placement == Placement::Pack {
-        gather(problem, &cluster, &mut placed);
-    }
     if problem.policy.drf == Misfit::Skip {
         fill(problem, &cluster, &takers, (&mut placed, &mut rooms));
     }
@@ -78,6 +75,9 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
                 .entry(index)
                 .or_insert((WaitCode::Resources, reason));
         }
+    }
+    if problem.policy.placement == Placement::Pack {
+        divide_again(problem, &cluster, &mut draft.placed);
     }
     write(problem, &cluster, draft)
 }
@@ -111,27 +111,6 @@ fn with_roles(
             return placed;
         };
         takers.retain(|taker| taker.index != short);
-    }
-}
-
-/// Divides the accepted offers of equal containers among their jobs again, so that gangs are on few nodes.
-fn gather(problem: &Problem, cluster: &Cluster, placed: &mut Placed) {
-    let mut equal: BTreeMap<Vec<u64>, Vec<usize>> = BTreeMap::new();
-    for index in placed.keys() {
-        let demand = cluster.demand(&problem.jobs[*index]);
-        equal
-            .entry(demand.unwrap_or_default())
-            .or_default()
-            .push(*index);
-    }
-    for jobs in equal.into_values() {
-        let mut slots: BTreeMap<usize, u32> = BTreeMap::new();
-        for (node, count) in jobs.iter().flat_map(|job| &placed[job]) {
-            *slots.entry(*node).or_insert(0) += count;
-        }
-        let counts: Vec<u32> = jobs.iter().map(|job| placed[job].values().sum()).collect();
-        let packed = pack(&cluster.topology, &slots, &counts);
-        placed.extend(jobs.into_iter().zip(packed));
     }
 }
 

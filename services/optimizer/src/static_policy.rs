@@ -2,7 +2,8 @@
 //! containers or blocks the queue; containers are spread, away from nodes with unneeded resources.
 //!
 //! A job resized in place regains lost containers first. Without gangs such a job starts with the containers
-//! that fit, and blocks the queue until it is complete.
+//! that fit, and blocks the queue until it is complete. Equal containers of changed jobs are divided among the
+//! jobs again, by the policy's placement.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use dormouse_messages::job::Urgency;
 use crate::deadline::Deadline;
 use crate::explain::waiting::{hopeless, on_those};
 use crate::instance::{Cluster, fits, give, limits, runs, take};
+use crate::primal::slots_to_jobs::divide_again;
 use crate::problem::{Problem, ProblemJob};
 use crate::report::{Draft, write};
 use crate::service_scaling;
@@ -74,6 +76,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             draft.placed[role] = placed;
         }
     }
+    divide_again(problem, &cluster, &mut draft.placed);
     write(problem, &cluster, draft)
 }
 

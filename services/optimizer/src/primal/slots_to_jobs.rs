@@ -29,78 +29,139 @@ pub(crate) fn slots_to_jobs(
     instance: &Instance,
     candidate: &mut Candidate,
 ) -> Partitions {
-    let placement = problem.policy.placement;
-    let slots = candidate.slots.iter();
-    let slots = slots.map(|slots| FreeSlots::new(&cluster.topology, placement, slots));
-    let mut division = Division {
-        slots: slots.collect(),
-        partitions: vec![BTreeMap::new(); instance.jobs.len()],
-    };
-    let mut order = Vec::new();
-    for (index, job) in instance.jobs.iter().enumerate() {
-        if candidate.is_free(instance, index) {
-            division.keep(job.ty, index, &job.previous, candidate.counts[index]);
-            order.push(index);
-        } else {
-            division.partitions[index] = job.previous.iter().copied().collect();
+    let mut head = 0;
+    let claims = instance.jobs.iter().enumerate().map(|(index, job)| {
+        if !job.is_role {
+            head = index;
         }
-    }
-    let urgency = |index: usize| problem.jobs[instance.jobs[index].index].urgency;
-    let missing = |division: &Division<'_>, index: usize| {
-        let has: u32 = division.partitions[index].values().sum();
-        candidate.counts[index].saturating_sub(has)
-    };
-    let packs = placement == Placement::Pack;
-    for index in &order {
-        let job = &instance.jobs[*index];
-        if packs && job.in_place && !job.is_role && urgency(*index) == Urgency::Training {
-            let homes: Vec<usize> = nodes_of(instance, &division.partitions, *index);
-            let missing = missing(&division, *index);
-            division.take_at(job.ty, *index, &homes, missing);
+        Claim {
+            ty: job.ty,
+            previous: &job.previous,
+            fixed: &job.fixed,
+            count: candidate.counts[index],
+            is_free: candidate.is_free(instance, index),
+            urgency: problem.jobs[job.index].urgency,
+            in_place: job.in_place,
+            head: job.is_role.then_some(head),
         }
-    }
-    order.sort_by_cached_key(|index| {
-        let is_replica = packs && urgency(*index) > Urgency::Training;
-        let missing = Reverse(missing(&division, *index));
-        (instance.jobs[*index].is_role, is_replica, missing, *index)
     });
-    for index in order {
-        let job = &instance.jobs[index];
-        if job.is_role {
-            let head = (0..index).rev().find(|head| !instance.jobs[*head].is_role);
-            let workers = head.map(|head| nodes_of(instance, &division.partitions, head));
-            let missing = missing(&division, index);
-            division.take_at(job.ty, index, &workers.unwrap_or_default(), missing);
-        }
-        let missing = missing(&division, index);
-        division.fill(job.ty, index, missing);
-    }
-    let partitions = division.partitions;
+    let claims: Vec<Claim<'_>> = claims.collect();
+    let placement = problem.policy.placement;
+    let partitions = divide(&cluster.topology, placement, &candidate.slots, &claims);
     unmark_unchanged(instance, candidate, &partitions);
     partitions
 }
 
-/// Packs new jobs, given with their numbers of containers, into slots of one type.
-pub(crate) fn pack(topology: &Topology, slots: &BTreeMap<usize, u32>, jobs: &[u32]) -> Partitions {
-    let mut division = Division {
-        slots: vec![FreeSlots::new(topology, Placement::Pack, slots)],
-        partitions: vec![BTreeMap::new(); jobs.len()],
-    };
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|index| (Reverse(jobs[*index]), *index));
-    for index in order {
-        division.fill(0, index, jobs[index]);
-    }
-    division.partitions
+/// A job's claim to slots.
+struct Claim<'a> {
+    ty: usize,
+    previous: &'a [(usize, u32)],
+    /// Containers outside the count.
+    fixed: &'a [(usize, u32)],
+    count: u32,
+    /// False for a job that stays as it is.
+    is_free: bool,
+    urgency: Urgency,
+    in_place: bool,
+    /// The job of a role.
+    head: Option<usize>,
 }
 
-/// Returns the nodes of a job's containers, the fixed ones included.
-fn nodes_of(instance: &Instance, partitions: &Partitions, index: usize) -> Vec<usize> {
-    let fixed = instance.jobs[index].fixed.iter().map(|(node, _)| *node);
-    let mut nodes: Vec<usize> = partitions[index].keys().copied().chain(fixed).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
+/// Divides the containers of changed jobs among them again, as far as equal containers allow. The policies
+/// `drf` and `static` place container by container.
+pub(crate) fn divide_again(problem: &Problem, cluster: &Cluster, placed: &mut Partitions) {
+    let previous: Vec<Vec<(usize, u32)>> = problem
+        .jobs
+        .iter()
+        .map(|job| {
+            let located = job.previous.as_ref().and_then(|it| cluster.locate(it));
+            located.unwrap_or_default()
+        })
+        .collect();
+    let is_changed = |job: &usize| {
+        let placed = placed[*job].iter().map(|(node, count)| (*node, *count));
+        !placed.eq(previous[*job].iter().copied())
+    };
+    let mut jobs: Vec<usize> = (0..problem.jobs.len()).filter(is_changed).collect();
+    jobs.sort_by_key(|job| {
+        let job = &problem.jobs[*job];
+        (job.role.is_some(), &job.job)
+    });
+    let mut types: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
+    let mut slots: Vec<BTreeMap<usize, u32>> = Vec::new();
+    let mut claims = Vec::new();
+    for job in &jobs {
+        let posed = &problem.jobs[*job];
+        let demand = cluster.demand(posed).unwrap_or_default();
+        let ty = *types.entry(demand).or_insert_with(|| {
+            slots.push(BTreeMap::new());
+            slots.len() - 1
+        });
+        for (node, count) in &placed[*job] {
+            *slots[ty].entry(*node).or_insert(0) += count;
+        }
+        let of = posed.role.as_ref().map(|role| &role.of);
+        let head = of.and_then(|of| jobs.iter().position(|job| problem.jobs[*job].job == *of));
+        claims.push(Claim {
+            ty,
+            previous: &previous[*job],
+            fixed: &[],
+            count: placed[*job].values().sum(),
+            is_free: true,
+            urgency: posed.urgency,
+            in_place: posed.in_place.is_some(),
+            head,
+        });
+    }
+    let divided = divide(&cluster.topology, problem.policy.placement, &slots, &claims);
+    for (job, nodes) in jobs.into_iter().zip(divided) {
+        placed[job] = nodes;
+    }
+}
+
+fn divide(
+    topology: &Topology,
+    placement: Placement,
+    slots: &[BTreeMap<usize, u32>],
+    claims: &[Claim<'_>],
+) -> Partitions {
+    let slots = slots.iter();
+    let slots = slots.map(|slots| FreeSlots::new(topology, placement, slots));
+    let mut division = Division {
+        slots: slots.collect(),
+        partitions: vec![BTreeMap::new(); claims.len()],
+    };
+    let mut order = Vec::new();
+    for (index, claim) in claims.iter().enumerate() {
+        if claim.is_free {
+            division.keep(claim.ty, index, claim.previous, claim.count);
+            order.push(index);
+        } else {
+            division.partitions[index] = claim.previous.iter().copied().collect();
+        }
+    }
+    let packs = placement == Placement::Pack;
+    for index in &order {
+        let claim = &claims[*index];
+        if packs && claim.in_place && claim.head.is_none() && claim.urgency == Urgency::Training {
+            let homes = division.nodes_of(claims, *index);
+            division.take_at(claims, *index, &homes);
+        }
+    }
+    order.sort_by_cached_key(|index| {
+        let claim = &claims[*index];
+        let is_replica = packs && claim.urgency > Urgency::Training;
+        let missing = Reverse(division.missing(claims, *index));
+        (claim.head.is_some(), is_replica, missing, *index)
+    });
+    for index in order {
+        if let Some(head) = claims[index].head {
+            let workers = division.nodes_of(claims, head);
+            division.take_at(claims, index, &workers);
+        }
+        division.fill(claims, index);
+    }
+    division.partitions
 }
 
 struct Division<'a> {
@@ -116,15 +177,30 @@ impl Division<'_> {
         }
     }
 
-    fn take_at(&mut self, ty: usize, index: usize, nodes: &[usize], missing: u32) {
-        let mut rest = missing;
+    fn missing(&self, claims: &[Claim<'_>], index: usize) -> u32 {
+        let has: u32 = self.partitions[index].values().sum();
+        claims[index].count.saturating_sub(has)
+    }
+
+    fn nodes_of(&self, claims: &[Claim<'_>], index: usize) -> BTreeSet<usize> {
+        let fixed = claims[index].fixed.iter().map(|(node, _)| *node);
+        self.partitions[index]
+            .keys()
+            .copied()
+            .chain(fixed)
+            .collect()
+    }
+
+    fn take_at(&mut self, claims: &[Claim<'_>], index: usize, nodes: &BTreeSet<usize>) {
+        let mut rest = self.missing(claims, index);
         for node in nodes {
-            rest -= self.take(ty, index, *node, rest);
+            rest -= self.take(claims[index].ty, index, *node, rest);
         }
     }
 
-    fn fill(&mut self, ty: usize, index: usize, missing: u32) {
-        let mut rest = missing;
+    fn fill(&mut self, claims: &[Claim<'_>], index: usize) {
+        let ty = claims[index].ty;
+        let mut rest = self.missing(claims, index);
         while let Some((node, most)) = self.slots[ty].next(rest, &self.partitions[index]) {
             rest -= self.take(ty, index, node, most);
         }
@@ -279,8 +355,22 @@ mod tests {
         let nodes = nodes(labels);
         let topology = Topology::of(&nodes.iter().collect::<Vec<_>>());
         let slots = slots.iter().copied().collect();
-        let partitions = pack(&topology, &slots, jobs).into_iter();
-        partitions.map(|at| at.into_keys().collect()).collect()
+        let new = |count: &u32| Claim {
+            ty: 0,
+            previous: &[],
+            fixed: &[],
+            count: *count,
+            is_free: true,
+            urgency: Urgency::Training,
+            in_place: false,
+            head: None,
+        };
+        let claims: Vec<Claim<'_>> = jobs.iter().map(new).collect();
+        let partitions = divide(&topology, Placement::Pack, &[slots], &claims);
+        partitions
+            .into_iter()
+            .map(|at| at.into_keys().collect())
+            .collect()
     }
 
     #[test]
