@@ -95,12 +95,8 @@ pub struct JobAllocation {
     pub job: JobId,
     /// Number of containers, the roles' included.
     pub containers: u32,
-    /// Workers by node: the x_ij of Dorm's P2.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub nodes: BTreeMap<NodeId, u32>,
-    /// Containers of each role by node.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub roles: BTreeMap<String, BTreeMap<NodeId, u32>>,
+    /// Containers by node and role: the x_ij of Dorm's P2.
+    pub nodes: Vec<NodeContainers>,
     /// Number of containers before.
     pub previous: u32,
     /// True if the job did not run before.
@@ -112,6 +108,41 @@ pub struct JobAllocation {
     /// The service, notebook or preempting job that gets the capacity.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub made_for: Option<JobId>,
+}
+
+impl JobAllocation {
+    /// Returns the containers of a role, or the workers, by node.
+    #[must_use]
+    pub fn by_node(&self, role: Option<&str>) -> BTreeMap<NodeId, u32> {
+        let nodes = self.nodes.iter().filter(|it| it.role.as_deref() == role);
+        nodes.map(|it| (it.node.clone(), it.containers)).collect()
+    }
+}
+
+/// Containers of a job on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeContainers {
+    /// The node.
+    pub node: NodeId,
+    /// The role; absent for workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Number of containers.
+    pub containers: u32,
+}
+
+impl NodeContainers {
+    /// Returns the entries of a role, or of the workers.
+    pub fn of<'a>(
+        role: Option<&'a str>,
+        nodes: &'a BTreeMap<NodeId, u32>,
+    ) -> impl Iterator<Item = Self> + 'a {
+        nodes.iter().map(move |(node, containers)| Self {
+            node: node.clone(),
+            role: role.map(str::to_owned),
+            containers: *containers,
+        })
+    }
 }
 
 /// The figures of an allocation, decided or kept.

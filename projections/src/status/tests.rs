@@ -50,7 +50,7 @@ fn decided(jobs: Value, waiting: Value) -> Event {
 }
 
 fn allocation(job: &str, previous: u32, containers: u32) -> Value {
-    json!({"job": job, "containers": containers, "nodes": {"n0": containers},
+    json!({"job": job, "containers": containers, "nodes": [{"node": "n0", "containers": containers}],
         "previous": previous, "new": previous == 0,
         "share": 0.1, "fair_share": 0.2})
 }
@@ -146,7 +146,7 @@ fn a_job_sees_its_own_part_of_an_allocation_and_a_new_reason_to_wait_once() {
     );
     assert_eq!(
         (&a["waiting"], &a["jobs"][0]["nodes"]),
-        (&json!([]), &json!({"n0": 4}))
+        (&json!([]), &json!([{"node": "n0", "containers": 4}]))
     );
     assert_eq!(
         b["waiting"][0]["reason"],

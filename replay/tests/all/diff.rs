@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_messages::events::{AllocationDecided, ClusterConfigured};
+use dormouse_messages::events::{AllocationDecided, ClusterConfigured, NodeContainers};
 use dormouse_messages::policy::{Objective, Policy};
 use dormouse_messages::{Envelope, Event, Recorded};
 use dormouse_replay::engine::{Action, Engine, ModelJob};
@@ -119,9 +119,8 @@ fn others_of_the_same_value_are_told_from_better_and_worse_ones() {
                     (other, job.containers.saturating_sub(8)),
                 ];
                 let at = at.into_iter().filter(|(_, count)| *count > 0);
-                job.nodes = at
-                    .map(|(node, count)| (node.parse().expect("a name"), count))
-                    .collect();
+                let at = at.map(|(node, count)| (node.parse().expect("a name"), count));
+                job.nodes = NodeContainers::of(None, &at.collect()).collect();
             }
             event.outcome.solver.objective += objective;
             event.outcome.solver.gap = gap;
@@ -164,7 +163,7 @@ fn more_than_there_is_room_for_is_infeasible() {
     let left = log(0.5, &TWO);
     let right = changed(&left, |event| {
         event.jobs[0].containers += 100;
-        *event.jobs[0].nodes.values_mut().next().expect("a node") += 100;
+        event.jobs[0].nodes[0].containers += 100;
     });
     assert_eq!(class_of(&logs(&left, &right)), Class::Infeasible);
     assert_ne!(class_of(&logs(&right, &left)), Class::Infeasible);

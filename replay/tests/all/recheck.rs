@@ -60,7 +60,7 @@ fn what_the_optimizer_decides_is_accepted() {
 type Tamper = fn(&mut AllocationDecided);
 
 fn nodes(job: &mut JobAllocation) -> impl Iterator<Item = &mut u32> {
-    job.nodes.values_mut()
+    job.nodes.iter_mut().map(|it| &mut it.containers)
 }
 
 const TAMPERS: [(&str, Tamper); 8] = [

@@ -14,13 +14,11 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
-    AllocationDecided, AllocationUnchanged, Budget as RecordedBudget, JobAllocation, Outcome,
-    Solver, Utilization, Waiting,
+    AllocationDecided, AllocationUnchanged, Budget as RecordedBudget, JobAllocation,
+    NodeContainers, Outcome, Solver, Utilization, Waiting,
 };
 use dormouse_messages::job::Urgency;
-use dormouse_messages::{
-    Decider, Decision, Event, JobId, NodeId, Proposal, Sequence, Timestamp, Writer,
-};
+use dormouse_messages::{Decider, Decision, Event, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job};
 
 use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
@@ -278,13 +276,13 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
         let job = state.jobs.get(&allocated.job);
         job.is_some_and(|job| job.cancel_requested.is_none())
     };
-    let is_up = |node: &NodeId| {
-        let node = state.nodes.get(node);
+    let is_up = |at: &NodeContainers| {
+        let node = state.nodes.get(&at.node);
         node.is_some_and(|node| node.phase == dormouse_state::NodePhase::Up)
     };
     event.epoch == state.allocation.epoch.next()
         && event.jobs.iter().all(live)
-        && event.jobs.iter().flat_map(nodes_of).all(is_up)
+        && event.jobs.iter().flat_map(|job| &job.nodes).all(is_up)
 }
 
 fn decided(
@@ -318,15 +316,15 @@ fn decided(
         // If nothing else changes, lost containers are not replaced.
         let died = old.filter(|_| !changes).map_or(0, |old| old.lost);
         let had = old.map_or(0, Assignment::containers) + died;
-        let roles = roles.iter().filter_map(|(role, share)| {
-            let name = role.role.as_ref()?.name.clone();
-            Some((name, share.nodes.clone()))
+        let parts = std::iter::once((job, *share)).chain(roles);
+        let nodes = parts.flat_map(|(job, share)| {
+            let role = job.role.as_ref().map(|role| role.name.as_str());
+            NodeContainers::of(role, &share.nodes)
         });
         jobs.push(JobAllocation {
             job: share.job.clone(),
             containers,
-            nodes: share.nodes.clone(),
-            roles: roles.filter(|(_, nodes)| !nodes.is_empty()).collect(),
+            nodes: nodes.collect(),
             previous: had,
             new: old.is_none(),
             share: share.share,
@@ -338,8 +336,7 @@ fn decided(
         jobs.push(JobAllocation {
             job: id.clone(),
             containers: 0,
-            nodes: BTreeMap::new(),
-            roles: BTreeMap::new(),
+            nodes: Vec::new(),
             previous: old.containers(),
             new: false,
             share: 0.0,
@@ -373,11 +370,6 @@ fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 
-fn nodes_of(allocated: &JobAllocation) -> impl Iterator<Item = &NodeId> {
-    let roles = allocated.roles.values().flat_map(BTreeMap::keys);
-    allocated.nodes.keys().chain(roles)
-}
-
 fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
     match &job.previous {
         None => true,
@@ -389,7 +381,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
         Event::AllocationDecided(it) => {
-            let nodes = it.jobs.iter().flat_map(nodes_of).count();
+            let nodes: usize = it.jobs.iter().map(|job| job.nodes.len()).sum();
             it.jobs.len() + nodes + it.outcome.waiting.len()
         }
         Event::AllocationUnchanged(it) => it.outcome.waiting.len(),

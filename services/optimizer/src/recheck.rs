@@ -103,12 +103,14 @@ impl<'a> Recorded<'a> {
 
     fn nodes_of(&self, job: &'a ProblemJob) -> Cow<'a, BTreeMap<NodeId, u32>> {
         let listed = self.listed.get(head_of(job)).copied();
-        let nodes = match (listed, &job.role) {
-            (None, _) => job.previous.as_ref(),
-            (Some(listed), None) => Some(&listed.nodes),
-            (Some(listed), Some(role)) => listed.roles.get(&role.name),
-        };
-        nodes.map_or_else(|| Cow::Owned(BTreeMap::new()), Cow::Borrowed)
+        match (listed, &job.previous) {
+            (Some(listed), _) => {
+                let role = job.role.as_ref().map(|role| role.name.as_str());
+                Cow::Owned(listed.by_node(role))
+            }
+            (None, Some(previous)) => Cow::Borrowed(previous),
+            (None, None) => Cow::Owned(BTreeMap::new()),
+        }
     }
 
     fn jobs(&self) -> Result<(), String> {
@@ -136,7 +138,7 @@ impl<'a> Recorded<'a> {
 
     /// The roles have all of their containers exactly if the job has some.
     fn roles(&self, job: &ProblemJob, listed: &JobAllocation) -> Result<(), String> {
-        let mut all: u32 = listed.nodes.values().sum();
+        let mut all = self.containers(job);
         let runs = all > 0;
         let of_job = |role: &&ProblemJob| head_of(role) == &job.job && role.role.is_some();
         for role in self.problem.jobs.iter().filter(of_job) {

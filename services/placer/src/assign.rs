@@ -24,19 +24,15 @@ pub struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     pub fn all(job: &'a Job, allocated: &'a JobAllocation) -> Vec<Self> {
-        let wanted = |part, nodes: BTreeMap<NodeId, u32>| Self {
+        let wanted = |part, role: Option<&str>| Self {
             id: &allocated.job,
             job,
             part,
-            nodes,
+            nodes: allocated.by_node(role),
         };
         let parts = job.beside.parts().iter().enumerate();
-        let parts = parts.map(|(index, part)| {
-            let nodes = allocated.roles.get(&part.role).cloned();
-            wanted(Some(index), nodes.unwrap_or_default())
-        });
-        let workers = wanted(None, allocated.nodes.clone());
-        std::iter::once(workers).chain(parts).collect()
+        let parts = parts.map(|(index, part)| wanted(Some(index), Some(&part.role)));
+        std::iter::once(wanted(None, None)).chain(parts).collect()
     }
 
     fn role(&self) -> Option<&'a Part> {

@@ -206,8 +206,7 @@ impl History {
         let jobs = jobs.iter().map(|(id, previous, containers)| JobAllocation {
             job: job(id),
             containers: *containers,
-            nodes: BTreeMap::new(),
-            roles: BTreeMap::new(),
+            nodes: Vec::new(),
             previous: *previous,
             new: *previous == 0,
             share: share(*containers),
@@ -243,7 +242,7 @@ impl History {
         if let Body::Event(Event::AllocationDecided(event)) = &mut last.envelope.body {
             for (allocated, (_, on)) in event.jobs.iter_mut().zip(jobs) {
                 let on = on.iter().map(|(name, count)| (node(name), *count));
-                allocated.nodes = on.collect();
+                allocated.nodes = NodeContainers::of(None, &on.collect()).collect();
             }
         }
         self

@@ -330,8 +330,13 @@ fn optimizer(events: &mut Vec<Event>) {
         jobs: vec![JobAllocation {
             job: job(),
             containers: 5,
-            nodes: [(node(), 4)].into(),
-            roles: [("ps".to_owned(), [(node(), 1)].into())].into(),
+            nodes: [(None, 4), (Some("ps".to_owned()), 1)]
+                .map(|(role, containers)| NodeContainers {
+                    node: node(),
+                    role,
+                    containers,
+                })
+                .into(),
             previous: 3,
             new: false,
             share: 0.375,

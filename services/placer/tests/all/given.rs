@@ -235,8 +235,9 @@ impl Given {
         let jobs = jobs.iter().map(|(id, workers, servers)| JobAllocation {
             job: job(id),
             containers: workers.iter().chain(*servers).map(|(_, count)| count).sum(),
-            nodes: counts(workers),
-            roles: [("ps".to_owned(), counts(servers))].into(),
+            nodes: NodeContainers::of(None, &counts(workers))
+                .chain(NodeContainers::of(Some("ps"), &counts(servers)))
+                .collect(),
             previous: 0,
             new: false,
             share: 0.0,
