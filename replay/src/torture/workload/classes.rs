@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::classes::Preemption;
 use dormouse_messages::events::{ClusterConfigured, TenantGranted};
 use dormouse_messages::grants::Grants;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::Preemption;
 use dormouse_messages::{Event, PriorityClass};
 use serde_json::json;
 
