@@ -75,8 +75,8 @@ use tokio::sync::{mpsc, oneshot, watch as latest};
 pub use dormouse_agent_core::{reconcile, state};
 
 pub use config::{AgentConfig, Retention, RuntimeKind};
-pub use layout::{Logs, log_parts, logs_path, open_log, task_output};
-pub use rotate::LogBounds;
+pub use layout::{Logs, logs_path, open_log, task_output};
+pub use rotate::{LogBounds, log_parts};
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};

@@ -16,14 +16,13 @@ use crate::config::{AgentConfig, GPU_LIBRARY};
 use crate::container::Asked;
 use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
-use crate::layout::{Layout, MEMBERS, TOKENS};
+use crate::layout::{Layout, MEMBERS, TOKENS, is_stored};
 use crate::members::{self, ACK};
 use crate::network::{self, NodeAddress};
 use crate::probe::Probe;
 use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
-use crate::store::is_stored;
 
 /// Returns a container's start plan.
 ///

@@ -14,7 +14,6 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -25,7 +24,7 @@ use crate::cache::{self, OneAtATime};
 use crate::config::{AgentConfig, RuntimeKind};
 use crate::docker::body;
 use crate::folder::{Below, aside};
-use crate::layout::Layout;
+use crate::layout::{self, Layout};
 use crate::process::sandboxed;
 use crate::runtime::{NotStarted, User, of_jobs_folder};
 use crate::supervisor;
@@ -80,7 +79,7 @@ impl PythonPlan {
     /// Returns the environment's name within its tenant.
     #[must_use]
     pub fn name(&self) -> String {
-        key(&self.python)
+        layout::environment_name(&self.python)
     }
 
     /// Returns the folder of programs.
@@ -88,22 +87,6 @@ impl PythonPlan {
     pub fn bin(&self) -> PathBuf {
         self.folder.join("bin")
     }
-}
-
-/// Returns the name of an environment within its tenant.
-#[must_use]
-pub fn key(python: &Python) -> String {
-    let mut digest = Sha256::new();
-    for word in python.version.iter().chain(&python.requirements) {
-        digest.update(word);
-        digest.update("\n");
-    }
-    let digest = digest.finalize();
-    digest
-        .iter()
-        .take(16)
-        .map(|it| format!("{it:02x}"))
-        .collect()
 }
 
 /// The environments of a node.

@@ -246,13 +246,6 @@ pub fn cached(layout: &Layout, job: &JobId, name: &Name) -> Below {
     layout.checkpoints_below(job).join(name.to_string())
 }
 
-/// Reports whether a URI names a store and not a folder.
-#[must_use]
-pub fn is_stored(uri: &str) -> bool {
-    uri.split_once("://")
-        .is_some_and(|(scheme, _)| scheme != "file")
-}
-
 impl Store {
     fn turn(&self, place: &FilePath) -> Arc<tokio::sync::Mutex<()>> {
         let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
