@@ -23,9 +23,10 @@ use dormouse_messages::{
 };
 use dormouse_state::{Assignment, ClusterState, Job};
 
+use crate::present::has_less;
 use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
 use crate::problem_builder::{
-    MOST_NAMED_BYTES, freed_at, has_less, held_by_quota, leaves_jobs, problem_within,
+    MOST_NAMED_BYTES, freed_at, held_by_quota, leaves_jobs, problem_within,
 };
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
