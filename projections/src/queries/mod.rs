@@ -1,7 +1,7 @@
 //! The queries of the NATS service API and the command line; [`answer`] is the entry. Readers tolerate
 //! unknown fields.
 //!
-//! - `list.rs`, `page.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
+//! - `list.rs`, `page.rs`, `selection.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
 //! - `cluster.rs`, `nodes.rs`, `tenants.rs`, `notebooks.rs`, `timeline.rs`: one query group each
 //! - `own.rs`: queries of a tenant; `difference.rs`: two moments compared
 
@@ -14,6 +14,7 @@ mod nodes;
 mod notebooks;
 mod own;
 mod page;
+mod selection;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,8 @@ pub use nodes::{
 };
 pub use notebooks::{NotebookQuery, NotebookRow, NotebooksAnswer, NotebooksQuery};
 pub use own::{TENANT_NAMES, answer_tenant};
-pub use page::{JobsPage, JobsPageQuery, SortBy, jobs_page};
+pub use page::{JobsPage, JobsPageQuery, jobs_page};
+pub use selection::SortBy;
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 
