@@ -1,5 +1,6 @@
 //! The content of an explanation: sentences for people, and the facts as data.
 
+use dormouse_messages::sanitize::containers;
 use dormouse_messages::{By, Sequence, Timestamp};
 use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
@@ -312,4 +313,37 @@ impl Explanation {
 )]
 const fn is_zero(count: &usize) -> bool {
     *count == 0
+}
+
+pub(super) fn gets(becomes: u32) -> String {
+    match becomes {
+        0 => "and wait".to_owned(),
+        count => format!("with {}", containers(count)),
+    }
+}
+
+pub(super) fn say(correction: &Correction, begins: &str) -> String {
+    let gets = if correction.admitted {
+        format!("would {begins}, {}", gets(correction.becomes))
+    } else {
+        format!("would have {}", containers(correction.becomes))
+    };
+    let proof = match correction.verified_by.proof.as_str() {
+        "proven" => "proven optimal".to_owned(),
+        proof => format!("{proof}, gap {:.3}", correction.verified_by.gap),
+    };
+    format!(
+        "with {} ({} instead of {}) it {gets} ({proof})",
+        correction.change, correction.to, correction.from
+    )
+}
+
+pub(super) fn reason(code: &str, words: String) -> Reason {
+    Reason {
+        code: code.to_owned(),
+        resource: None,
+        short: None,
+        of: None,
+        words,
+    }
 }

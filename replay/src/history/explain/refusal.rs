@@ -14,8 +14,7 @@ use dormouse_messages::events::{JobRefused, SubmissionReceived};
 use dormouse_messages::{Event, JobId, Recorded, TenantId};
 use dormouse_optimizer::Optimizer;
 
-use super::answer::Explanation;
-use super::job::{gets, reason, say};
+use super::answer::{Explanation, gets, reason, say};
 use super::{Decided, Explainer};
 use lift::Lift;
 pub(super) use lift::verified;
