@@ -371,27 +371,3 @@ pub fn is_stored(uri: &str) -> bool {
     uri.split_once("://")
         .is_some_and(|(scheme, _)| scheme != "file")
 }
-
-/// Reports whether the error lies with this node's disk.
-#[must_use]
-pub fn is_of_the_disk(error: &io::Error) -> bool {
-    use ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    let full_or_closed = matches!(
-        error.kind(),
-        StorageFull | QuotaExceeded | PermissionDenied | ReadOnlyFilesystem
-    );
-    full_or_closed || error.raw_os_error() == Some(nix::libc::EIO)
-}
-
-/// Describes a file's error, with advice.
-#[must_use]
-pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> String {
-    let advice = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free space on this node's disk",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; let the node's agent write there"
-        }
-        _ => "",
-    };
-    format!("{what} {}: {error}{advice}", path.display())
-}
