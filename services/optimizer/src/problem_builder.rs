@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::{Gpu, Waiting};
 use dormouse_messages::job::{CheckpointMode, Urgency};
 use dormouse_messages::needs::GPU_PARTS;
-use dormouse_messages::policy::{self, FairnessBound};
+use dormouse_messages::policy;
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
 use dormouse_state::{ClusterState, Job, Place, Protection};
 
@@ -390,23 +390,11 @@ fn policy_of(policy: &policy::Policy) -> Policy {
     // An unreadable fraction falls back to 0.1; the policy was validated when configured.
     let fraction = |theta: f64| Decimal::from_f64(theta).unwrap_or(Decimal::new(1, 1));
     Policy {
-        allocation: match policy.allocation {
-            policy::Allocation::Dorm => problem::Allocation::Dorm,
-            policy::Allocation::Drf => problem::Allocation::Drf,
-            policy::Allocation::Static => problem::Allocation::Static,
-        },
+        allocation: policy.allocation,
         theta1: fraction(policy.theta1),
         theta2: fraction(policy.theta2),
-        fairness_bound: match policy.fairness_bound {
-            FairnessBound::Paper => problem::FairnessBound::Paper,
-            FairnessBound::Exact => problem::FairnessBound::Exact,
-        },
-        objective: problem::Objective {
-            utilization: policy.objective.utilization,
-            loss: policy.objective.loss,
-            amortise_s: policy.objective.amortise_s,
-            crossing: policy.objective.crossing,
-        },
+        fairness_bound: policy.fairness_bound,
+        objective: policy.objective,
         gang: policy.gang,
         drf: problem::Misfit::Skip,
         placement: policy.placement,
