@@ -9,8 +9,10 @@ mod jobs;
 mod list;
 mod notebooks;
 pub mod others;
+mod point;
 mod questions;
 mod serve;
+mod simulate;
 mod since;
 mod tenants;
 mod web;
@@ -21,13 +23,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::Prefix;
 
-pub use crate::commands::simulate::SimulateArgs;
-pub use accounts::{
-    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, TenantCreateArgs, UserCommand,
-};
+pub use accounts::{AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, UserCommand};
 pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
-pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
+pub use history::{LogCommand, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use jobs::job_id;
 pub use jobs::{
     DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs,
@@ -36,11 +35,14 @@ pub use jobs::{
 };
 pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
-pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
+pub use point::{At, LogFileArg, PointArgs};
+pub use questions::{ExplainArgs, LedgerArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
+pub use simulate::{Seeds, SimulateArgs, Source};
 pub use since::{Limit, Since};
 pub use tenants::{
-    GrantArgs, TenantChangeArgs, TenantCommand, TenantRemoveArgs, TenantSetArgs, TenantShowArgs,
+    GrantArgs, TenantChangeArgs, TenantCommand, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs,
+    TenantShowArgs,
 };
 pub use web::WebArgs;
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};

@@ -8,7 +8,7 @@ use dormouse_messages::JobId;
 use serde::{Deserialize, Serialize};
 
 use super::history::History;
-use super::job::not_found;
+use super::known::not_found;
 use crate::cli::{JobTraceArgs, LogFileArg};
 use crate::context::Context;
 use crate::describe::concerns;
