@@ -8,7 +8,7 @@
 //!
 //! 1. An upload ([`upload`]) precedes `checkpoint.saved`. The digest of the manifest ([`manifest`]) protects
 //!    against torn and overwritten uploads.
-//! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache ([`cached`]) valid within one
+//! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache (`cached`) valid within one
 //!    boot.
 //! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
