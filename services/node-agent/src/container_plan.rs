@@ -1,4 +1,4 @@
-//! The plan of one container: all inputs of its start, of every runtime. [`crate::plan`] derives it.
+//! The plan of one container: all inputs of its start, for every runtime. [`crate::plan`] derives it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
