@@ -3,7 +3,7 @@
 use dormouse_messages::{JobId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use super::jobs::{JobRow, places, row};
 use super::selection::{Phases, SortBy, compare};
 use crate::ReadModel;

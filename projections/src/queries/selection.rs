@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use dormouse_messages::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use crate::jobs::{Job, Phase};
 
 /// The order of jobs; ties by id.
