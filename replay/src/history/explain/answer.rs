@@ -315,6 +315,45 @@ const fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
+/// `job.released ads/lr (event 4709)`.
+pub(crate) fn in_words(causes: &[Cause]) -> String {
+    let words = causes.iter().map(|cause| {
+        let what = match cause.event.as_str() {
+            "" => "an earlier event",
+            "job.released" => "the release of",
+            "job.completed" => "the end of",
+            "job.failed" => "the failure of",
+            "job.cancelled" => "the cancellation of",
+            "node.joined" => "the arrival of",
+            "node.lost" => "the loss of",
+            "node.drained" => "the drain of",
+            "cluster.configured" => "a new policy for",
+            "partition.started" => "the start of",
+            "partition.stopped" => "the stop of",
+            other => other,
+        };
+        let by = cause
+            .by
+            .as_ref()
+            .map_or_else(String::new, |by| format!(" by {by}"));
+        let subject = match cause.subject.as_str() {
+            "" => String::new(),
+            // Distinguishes the node n3 from the job n3 of a tenant `node`.
+            subject if cause.event.starts_with("node.") => {
+                format!(" {}", subject.replacen('/', " ", 1))
+            }
+            subject => format!(" {subject}"),
+        };
+        format!("{what}{subject}{by} (event {})", cause.sequence)
+    });
+    let words: Vec<String> = words.collect();
+    if words.is_empty() {
+        "the passing of time: jobs that had just started could be resized".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
 pub(super) fn gets(becomes: u32) -> String {
     match becomes {
         0 => "and wait".to_owned(),

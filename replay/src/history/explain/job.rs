@@ -13,11 +13,11 @@ use dormouse_state::{Queues, Stand};
 
 use super::against::against;
 use super::answer::{Correction, Explanation, QueuePlace, Reason, reason, say};
+use super::explainer::{Decided, ExplainError, Explainer};
 use super::refusal::refused;
 use super::resizes::past;
 use super::room::{held, no_nodes};
 use super::search::Search;
-use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::{Fork, Outcome};
 
 const MOST_NAMED: usize = 20;
@@ -37,7 +37,7 @@ pub fn explain(
         return refused(explainer, id, tell).ok_or_else(unknown);
     };
     let mut answer = Explanation::of(id.to_string(), at, time, known.phase.as_str());
-    answer.resizes = explainer.resizes.seen_by(explainer);
+    answer.resizes = explainer.past_resizes();
     answer.has = Some(known.now);
     answer.words.extend(people(id, known));
     answer.words.extend(class(known));

@@ -13,7 +13,7 @@ use crate::engine::{Action, Engine, ModelJob};
 use crate::random::Random;
 use crate::simulate::seconds_after_start;
 
-use super::{Submitted, TENANTS, afterwards, in_place, submit};
+use super::submission::{Submitted, TENANTS, afterwards, in_place, submit};
 
 /// Two classes that preempt, one that only goes first, and one that all preempt.
 const CLASSES: [(&str, i32, bool); 4] = [
