@@ -5,6 +5,7 @@ mod accounts;
 mod changes;
 mod gateway;
 mod history;
+mod job_name;
 mod jobs;
 mod list;
 mod notebooks;
@@ -27,11 +28,11 @@ pub use accounts::{AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, 
 pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
 pub use history::{LogCommand, ReplayCommand, SliceRange, TimelineArgs};
-pub(crate) use jobs::job_id;
+pub(crate) use job_name::job_id;
+pub use job_name::{DEFAULT_TENANT, NamedJob};
 pub use jobs::{
-    DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs,
-    JobTraceArgs, NamedJob, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs,
-    ReviseArgs, RunArgs, SubmitArgs,
+    DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs, JobTraceArgs,
+    NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs, SubmitArgs,
 };
 pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};

@@ -30,19 +30,11 @@ use crate::error::DONE;
 use crate::{build_id, web};
 
 mod api;
+mod role;
+
+pub use role::Role;
 
 const SAY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Settings of a service in this process.
-#[derive(Debug, Clone)]
-pub struct Role {
-    pub data: PathBuf,
-    pub local: LocalNodes,
-    pub takeover: Duration,
-    pub own_thread: bool,
-    pub json_status: bool,
-    pub tenant_bytes: Option<u64>,
-}
 
 /// Returns the name of a service.
 #[must_use]

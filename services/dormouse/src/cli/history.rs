@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use dormouse_replay::history::bisect::Predicate;
 use dormouse_replay::scenario::settings::Setting;
 
-use super::jobs::NamedJob;
+use super::job_name::NamedJob;
 use super::point::{At, LogFileArg, PointArgs};
 
 /// Subcommands of `log`.

@@ -5,14 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dormouse_admission::plan::Planned;
-use dormouse_messages::{JobId, NodeId};
+use dormouse_messages::NodeId;
 
+use super::job_name::NamedJob;
 use super::tenants::weight;
 use super::{Limit, LogFileArg, Since, WaitArgs, WatchArg, WhichArgs};
 use crate::commands::documents::Set;
-
-/// The tenant of requests that name none.
-pub const DEFAULT_TENANT: &str = "default";
 
 /// Arguments of `submit`.
 #[derive(Debug, Clone, Args)]
@@ -188,40 +186,6 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has failed, else 4 where one was cancelled, else 0; 124 where the time is over (code timeout)."
     )]
     Wait(WaitArgs),
-}
-
-/// A job id, given with or without its tenant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedJob {
-    /// The job's id; without a tenant in the id, the tenant is DORMOUSE_TENANT, else `default`.
-    pub id: JobId,
-    /// True if a tenant was named, here or by DORMOUSE_TENANT. Else the tenant is the key's, if the key is a
-    /// tenant's.
-    pub has_tenant: bool,
-}
-
-impl std::str::FromStr for NamedJob {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self {
-            id: job_id(text)?,
-            has_tenant: text.contains('/') || std::env::var_os("DORMOUSE_TENANT").is_some(),
-        })
-    }
-}
-
-/// Without a tenant, the tenant is chosen as for `submit`.
-pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
-    let whole = if text.contains('/') {
-        text.to_owned()
-    } else {
-        let tenant = std::env::var("DORMOUSE_TENANT");
-        format!("{}/{text}", tenant.as_deref().unwrap_or(DEFAULT_TENANT))
-    };
-    whole.parse().map_err(|error| {
-        format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")
-    })
 }
 
 /// A job argument.

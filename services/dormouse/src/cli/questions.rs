@@ -4,7 +4,7 @@ use clap::Args;
 use dormouse_messages::JobId;
 use dormouse_replay::history::explain::SOLVES;
 
-use super::jobs::job_id;
+use super::job_name::job_id;
 use super::list::WatchArg;
 use super::point::{At, PointArgs};
 

@@ -16,6 +16,8 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{self, Style};
 
+pub use jaeger::Span;
+
 /// The answer of `job trace`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
@@ -32,26 +34,6 @@ pub struct Other {
     pub trace_id: String,
     pub sequence: u64,
     pub event: String,
-}
-
-/// A span.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
-    pub span_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<String>,
-    pub depth: usize,
-    pub service: String,
-    pub name: String,
-    pub start_us: u64,
-    pub took_us: u64,
-    /// Sequence on the log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sequence: Option<u64>,
-    /// Further causes, and the decision.
-    pub links: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
 }
 
 /// Runs `job trace`.

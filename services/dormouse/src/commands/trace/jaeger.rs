@@ -3,9 +3,27 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::Span;
+/// A span.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub span_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    pub depth: usize,
+    pub service: String,
+    pub name: String,
+    pub start_us: u64,
+    pub took_us: u64,
+    /// Sequence on the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// Further causes, and the decision.
+    pub links: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
 
 /// Jaeger answers from memory or an index.
 const TIMEOUT: Duration = Duration::from_secs(10);
