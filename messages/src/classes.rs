@@ -1,5 +1,5 @@
-//! Priority classes. Admission copies a job's class into its spec, so that later changes of the class do not affect
-//! the job (as in Kubernetes).
+//! Priority classes. Admission copies a job's class into its spec, so that later changes of the class do not
+//! affect the job (as in Kubernetes).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The parts of a job document that describe one container: command lines, environment, mounts, network access and
-//! roles.
+//! The parts of a job document that describe one container: command lines, environment, mounts, network
+//! access and roles.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Drives the agents of the model nodes ([`super::model_node`]) over model containers ([`super::container_runtime`]).
+//! Drives the agents of the model nodes ([`super::model_node`]) over model containers
+//! ([`super::container_runtime`]).
 //!
 //! 1. Log events and reports pass as the link allows.
 //! 2. A killed agent leaves its containers, and their reports on disk. The next agent continues from the

@@ -8,10 +8,10 @@
 //! On a calm cluster every service acts at once; under [`Faults`] each has two copies. The audit
 //! ([`crate::Audit`]) runs after every event, and with `check` the services' own invariants.
 //!
-//! - Nodes: `agents` (all), `agent_driver` (what agents do), `container_runtime` (what containers do), `work`, `tasks`,
-//!   `elastic` (resizes in place). Below them: `model_node` (one node), `outlet` (its reports), `gang` and `life` (an
-//!   incarnation), `simulated` (a job's progress), `model` (a job's costs), `routes` (recipients of events),
-//!   `ground_truth` (the ground truth).
+//! - Nodes: `agents` (all), `agent_driver` (actions of agents), `container_runtime` (containers), `work`,
+//!   `tasks`, `elastic` (resizes in place). Below them: `model_node` (one node), `outlet` (its reports), `gang`
+//!   and `life` (an incarnation), `simulated` (a job's progress), `model` (a job's costs), `routes` (recipients
+//!   of events), `ground_truth` (the ground truth).
 //! - Services: `service`, `log`, `brokers` (a replicated log), `log_clients` (its clients), `clients` (of
 //!   services), `schedule` (due times).
 //! - Faults: `faults` (all draws), `start_faults` (failed starts), `log_rollback` (log rollback), `host_faults`, `agent_link`

@@ -1,5 +1,5 @@
-//! A node of the simulation: the shipped agent machine ([`dormouse_agent_core`]), the containers that it knows, and
-//! what it has not heard or reported yet.
+//! A node of the simulation: the shipped agent machine ([`dormouse_agent_core`]), its containers, its unheard
+//! events and its unsent reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Runs the autoscaler's fold and decision for one service on simulated clients, and compares other
 //! rules and an oracle.
 //!
-//! - `setting`: parameters and result; `world` serves the arrivals of [`traces`]; `watched` is the autoscaler there.
+//! - `setting`: parameters and result.
+//! - `world` serves the arrivals of [`traces`]; `watched` is the autoscaler there.
 //! - [`compare`] compares rules; [`closed`] is DynamoML's closed loop.
 
 pub mod closed;

@@ -1,6 +1,7 @@
 //! Simulates a scenario on the engine. One scenario always gives one log, byte for byte.
 //!
-//! - `record`: jobs, series and distributions; `measure`, [`mixed`]: measure the events, which are then forgotten.
+//! - `record`: jobs, series and distributions.
+//! - `measure`, [`mixed`]: measure the events, which are then forgotten.
 //! - [`figures`]: the result after the last job's end; [`compare`]: compares policies.
 //!
 //! Endless services and notebooks stop with the other jobs and the clients' tables.

@@ -1,4 +1,4 @@
-//! What a simulation records: jobs, series over time, and distributions.
+//! The records of a simulation: jobs, series over time, and distributions.
 
 use dormouse_messages::JobId;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 //!
 //! - `decide`, `state`, `folded`: the decider, its state, and the handled events.
 //! - `intake`, `decode`, `parse`: messages to events, events to documents, documents to specifications.
-//! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts; `checks`: checks that several
-//!   parts share; `refusal`: the result of a failed check.
+//! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
+//! - `checks`: checks that several parts share; `refusal`: the result of a failed check.
 //! - `limits`: the operator's bounds; `measured`: tenants' measurements; [`plan`]: plan tokens.
 //! - `release`: the order of releases.
 

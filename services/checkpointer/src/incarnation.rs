@@ -1,4 +1,4 @@
-//! The steps of a job's incarnation: how it starts, saves, stops and ends. All its containers count together.
+//! The steps of a job's incarnation: start, save, stop and end.
 
 use dormouse_messages::events::{
     CheckpointRequested, JobCompleted, PartitionStarted, PartitionStopRequested, PartitionStopped,

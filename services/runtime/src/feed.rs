@@ -1,5 +1,4 @@
-//! The followers of one shared reading: who they are, how far each is, and what they get. `shared_follower` reads
-//! for them.
+//! The followers of one shared reading, and the position of each. `shared_follower` reads for them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 //! Runs deciders on NATS. The only crate that names the broker.
 //!
 //! - `shell`, `observations`, `snapshot`, `clock`, `clock_anchor`, `ingress`: a decider's actors, [`run_service`].
-//! - `log`, `connection`, `answer`: the connection. Reading: `shared_follower`, `feed`, `follow`, `fetch`, `ranges`,
-//!   `decode`, `rollback`, `reader_account`, `status_reader`. Writing: `publish`, `appender`, `streams`,
-//!   `stream_setup`, `import`.
+//! - `log`, `connection`, `answer`: the connection. Reading: `shared_follower`, `feed`, `follow`, `fetch`,
+//!   `ranges`, `decode`, `rollback`, `reader_account`, `status_reader`. Writing: `publish`, `appender`,
+//!   `streams`, `stream_setup`, `import`.
 //! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders.
 //! - `api`, `node_api`, `fair_queue`, `status`, `tenant`: queries, status messages, a tenant's client.
 //! - `accounts`, `key_identity`, `credentials`: keys. `broker`: the supervised nats-server.

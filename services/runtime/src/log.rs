@@ -1,4 +1,4 @@
-//! A process's connection to the log: the client, and what it knows of the stream. All reading and writing is above.
+//! A process's connection to the log. All reading and writing of events is above.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

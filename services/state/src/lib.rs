@@ -3,8 +3,8 @@
 //!
 //! - [`cluster`]: nodes, jobs, policy and epochs; services embed this state.
 //! - [`membership`], [`health`]: nodes, usability, failed starts.
-//! - [`job`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its limits, members, preemptions and
-//!   protection from them.
+//! - [`job`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its limits, members,
+//!   preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
 //! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
 //! - [`fit`]: placement of gangs on free nodes.

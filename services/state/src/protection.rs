@@ -1,4 +1,5 @@
-//! A job's protection from preemption: by the policy's bound per hour, and by the time that the job must run first.
+//! A job's protection from preemption: by the policy's bound per hour, and by the time that the job must run
+//! first.
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::job::CheckpointMode;

@@ -1,4 +1,5 @@
-//! Reads values: a deserializer over the bytes of a block, with serde's access to lists, records and variants.
+//! Reads values: a deserializer over the bytes of a block, with serde's access to lists, records and
+//! variants.
 
 use dormouse_messages::{Text, Timestamp};
 use serde::de::value::{BorrowedStrDeserializer, Error, U64Deserializer};

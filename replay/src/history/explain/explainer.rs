@@ -1,5 +1,5 @@
-//! Reads a log for an explanation: the state behind the last allocation, which must lead to the same decision again,
-//! and what happened since.
+//! Reads a log for an explanation. [`Explainer`] keeps the state behind the last allocation, which must lead to
+//! the same decision again, and the events since.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Explains a job, a tenant, a node or a decision from the log.
 //!
-//! [`Explainer`] keeps the state behind the last allocation, which must lead to the same decision again.
 //! A job raises three questions: could it have more (P2 with relaxed constraints:
 //! [`dormouse_optimizer::conflict`]), was it chosen, was it released? A tenant sees only its own names;
 //! [`seen_by`] checks the answer.
 //!
-//! - `explainer`, `submitted`: what a log says; `job`, `others`: explanations of jobs; of tenants, nodes and decisions.
+//! - `explainer`, `submitted`: the reading of a log.
+//! - `job`, `others`: explanations of jobs; of tenants, nodes and decisions.
 //! - `against`, `room`: reasons for a shortage; holders of the missing resources.
 //! - `alternatives`, `resizes`: alternatives of a decision; a job's past resizes.
 //! - `search`, `grids`, `changes`: the least changes, decided by the real services on forks.

@@ -1,4 +1,4 @@
-//! A submitted job, and what its tenant sends about it afterwards.
+//! A submitted job, and its tenant's later messages about it.
 
 use serde_json::json;
 
