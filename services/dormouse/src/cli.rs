@@ -31,8 +31,8 @@ pub use history::{LogCommand, ReplayCommand, SliceRange, TimelineArgs};
 pub(crate) use job_name::job_id;
 pub use job_name::{DEFAULT_TENANT, NamedJob};
 pub use jobs::{
-    DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs, JobTraceArgs,
-    NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs, SubmitArgs,
+    DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs, NodeArg,
+    NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs, SubmitArgs,
 };
 pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
@@ -439,8 +439,6 @@ pub struct SupervisorArgs {
 pub struct ClusterArgs {
     #[command(subcommand)]
     pub command: Option<ClusterCommand>,
-    #[command(flatten)]
-    pub watch: WatchArg,
 }
 
 /// Subcommands of `cluster`.

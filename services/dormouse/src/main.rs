@@ -151,13 +151,9 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(command) => tenant(&context, &command).await,
         Command::Accounts(command) => commands::accounts::run(&context, &command).await,
-        Command::Cluster(ClusterArgs {
-            command: None,
-            watch,
-        }) => commands::nodes::cluster(&context, watch).await,
+        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
         Command::Cluster(ClusterArgs {
             command: Some(ClusterCommand::Prune(args)),
-            ..
         }) => commands::prune::run(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from, who }) => {

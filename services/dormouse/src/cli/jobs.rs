@@ -140,11 +140,6 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number; 127 where there is no such program. ^C is passed on; the third one kills."
     )]
     Exec(JobExecArgs),
-    /// Show the spans of a job's trace from Jaeger
-    #[command(
-        after_help = "Examples:\n  dormouse job trace ads/lr\n  dormouse job trace ads/lr --jaeger http://jaeger:16686\n  dormouse job trace ads/lr -o json | jq '.spans[].name'\n\nThe services send spans where OTEL_EXPORTER_OTLP_ENDPOINT says (docs/operating.md)."
-    )]
-    Trace(JobTraceArgs),
     /// Cancel a job, or all that match
     #[command(
         after_help = "Examples:\n  dormouse job cancel ads/lr\n  dormouse job cancel --tenant ads --phase queued --name 'lr-*'"
@@ -283,24 +278,6 @@ pub struct JobExecArgs {
     /// Program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
-}
-
-/// Arguments of `job trace`.
-#[derive(Debug, Clone, Args)]
-pub struct JobTraceArgs {
-    #[command(flatten)]
-    pub job: JobArg,
-    /// Jaeger's query address.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "DORMOUSE_JAEGER",
-        default_value = "http://127.0.0.1:16686"
-    )]
-    pub jaeger: String,
-    /// Another trace of the job's events; default: the trace of its submission.
-    #[arg(long, value_name = "ID")]
-    pub trace: Option<String>,
 }
 
 /// Arguments of `nodes`.

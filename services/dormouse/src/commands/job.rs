@@ -5,7 +5,7 @@ use dormouse_projections::queries::{JobDetail, JobQuery};
 
 use super::history::History;
 use super::known::not_found;
-use super::{log as log_command, trace, wait, watched};
+use super::{log as log_command, wait, watched};
 use crate::cli::{JobCommand, JobHistoryArgs, Output, WatchArg};
 use crate::context::Context;
 use crate::describe::concerns;
@@ -30,7 +30,6 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => super::logs::run(context, args).await,
         JobCommand::Exec(args) => super::exec::run(context, args).await,
-        JobCommand::Trace(args) => trace::run(context, args).await,
         JobCommand::Wait(args) => wait::run(context, args).await,
         JobCommand::Cancel(_)
         | JobCommand::Hold { .. }
