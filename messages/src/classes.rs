@@ -1,13 +1,12 @@
-//! Priority classes, and limits on preemptions. Admission copies a job's class into its spec, so that later
-//! changes of the class do not affect the job (as in Kubernetes).
+//! Priority classes. Admission copies a job's class into its spec, so that later changes of the class do not
+//! affect the job (as in Kubernetes).
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::lenient_int::{maybe, whole};
-use crate::policy::MAX_MIN_RUN_S;
+use crate::lenient_int::whole;
 
 /// Limit on the absolute value; 0 without a class.
 pub const MAX_CLASS_VALUE: i32 = 1_000_000;
@@ -17,9 +16,6 @@ pub const MAX_CLASSES: usize = 32;
 
 /// As for a Kubernetes label.
 const MAX_NAME: usize = 63;
-
-/// Once a minute; a higher limit has no effect.
-pub const MAX_PREEMPTIONS_PER_HOUR: u32 = 60;
 
 /// A priority class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -106,43 +102,6 @@ pub(crate) fn problem(classes: &BTreeMap<String, PriorityClass>) -> Option<Strin
         "priority_classes.{name}.value is {}; it must lie between -{MAX_CLASS_VALUE} and {MAX_CLASS_VALUE}",
         class.value
     ))
-}
-
-/// Limits on restarting or requeuing a job for others. Shrinking in place is not limited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    expecting = "a map such as {max_per_hour: 2, min_run_s: 60}"
-)]
-pub struct Preemption {
-    /// Limit on preemptions of a job within an hour; absent for no limit.
-    #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
-    pub max_per_hour: Option<u32>,
-    /// Seconds that a job's incarnation runs before a preemption; 0 if absent.
-    #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
-    pub min_run_s: Option<u32>,
-}
-
-impl Preemption {
-    /// True if nothing is limited.
-    #[must_use]
-    pub fn is_unbounded(&self) -> bool {
-        *self == Self::default()
-    }
-
-    pub(crate) fn problem(&self) -> Option<String> {
-        let most = MAX_PREEMPTIONS_PER_HOUR;
-        if let Some(number) = self.max_per_hour.filter(|number| *number > most) {
-            return Some(format!(
-                "preemption.max_per_hour is {number}; it must lie between 0 and {most}, leave it out for no bound"
-            ));
-        }
-        let number = self.min_run_s.filter(|number| *number > MAX_MIN_RUN_S)?;
-        Some(format!(
-            "preemption.min_run_s is {number}; it must lie between 0 and {MAX_MIN_RUN_S}, a day: a smaller one, or max_per_hour: 0 where only services may preempt"
-        ))
-    }
 }
 
 #[cfg(test)]

@@ -8,10 +8,13 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::container::{EnvValue, Mount, SecretSource};
 use crate::events::Event;
 use crate::ids::TenantId;
-use crate::job::{EnvValue, JobSpec, Mount, SecretSource};
+use crate::job::JobSpec;
 use crate::sanitize;
+
+pub use crate::container::Network;
 
 /// Default under `required`: fits a sweep of thousands, and bounds the services' memory.
 pub const MAX_QUEUED: u32 = 10_000;
@@ -52,20 +55,6 @@ pub struct MountGrant {
     /// True if only read-only mounts are allowed.
     #[serde(default)]
     pub read_only: bool,
-}
-
-/// A container's network access, in ascending order.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// No network.
-    None,
-    /// A network of its own; the container's ports are published on the node.
-    Published,
-    /// The node's own network.
-    Host,
 }
 
 /// A tenant's permission to run programs in its running containers (`job exec`).
@@ -472,16 +461,6 @@ fn matches(pattern: &str, text: &str) -> bool {
         rest = after;
     }
     rest.ends_with(last)
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Published => "published",
-            Self::Host => "host",
-        })
-    }
 }
 
 impl fmt::Display for Exec {

@@ -6,15 +6,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::classes::{JobClass, WrittenClass};
-use crate::grants::Network;
+use crate::container::{Network, RoleDocument, RoleSpec};
 use crate::ids::JobId;
 use crate::lenient_int::{maybe as maybe_whole, whole};
 use crate::needs::{Constraints, Needs};
 use crate::python::{Python, WrittenPython};
 use crate::quantity::{Amounts, Written};
-use crate::roles::{RoleDocument, RoleSpec};
 use crate::service::{Resize, ResizeMode, Service};
 use crate::workdir::{Workdir, WrittenWorkdir};
+
+pub use crate::container::{Command, EnvValue, Mount, SecretFrom, SecretSource};
 
 /// The kind of work of a job.
 #[derive(
@@ -83,81 +84,6 @@ pub enum Executor {
     Tensorflow,
     /// `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK`.
     Torch,
-}
-
-/// The command lines of a job.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a map such as {start: [python3, train.py]}"
-)]
-pub struct Command {
-    /// Starts the job from nothing.
-    pub start: Vec<String>,
-    /// Resumes the job from a checkpoint; `start` if absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub resume: Vec<String>,
-}
-
-/// An environment value: plain, or a reference to a secret on the node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, from = "WrittenValue")]
-pub enum EnvValue {
-    /// A literal value.
-    Plain(String),
-    /// Read by the agent when the container starts; never on the log.
-    Secret(SecretFrom),
-}
-
-/// An environment value in a document: `BATCH: 512` needs no quotes.
-#[derive(Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "an environment value is text, a number, true or false, or a secret such as {from: {file: /run/token}}"
-)]
-enum WrittenValue {
-    Text(String),
-    Flag(bool),
-    Whole(i64),
-    /// A number beyond `i64`, such as a seed of 64 bits.
-    #[schemars(skip)]
-    Large(u64),
-    Number(f64),
-    Secret(SecretFrom),
-}
-
-impl From<WrittenValue> for EnvValue {
-    fn from(written: WrittenValue) -> Self {
-        match written {
-            WrittenValue::Text(text) => Self::Plain(text),
-            WrittenValue::Flag(flag) => Self::Plain(flag.to_string()),
-            WrittenValue::Whole(number) => Self::Plain(number.to_string()),
-            WrittenValue::Large(number) => Self::Plain(number.to_string()),
-            WrittenValue::Number(number) => Self::Plain(number.to_string()),
-            WrittenValue::Secret(secret) => Self::Secret(secret),
-        }
-    }
-}
-
-/// The location of a secret on the node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a map such as {from: {file: /run/token}}"
-)]
-pub struct SecretFrom {
-    /// The source of the secret.
-    pub from: SecretSource,
-}
-
-/// A secret's source on the node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretSource {
-    /// The contents of a file on the node.
-    File(String),
-    /// A variable of the agent's own environment.
-    Env(String),
 }
 
 /// The bounds on a job's containers.
@@ -352,22 +278,6 @@ pub enum Success {
     All,
     /// Rank 0 exited with 0; the others are stopped.
     Chief,
-}
-
-/// A folder of the node in each container.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a map such as {source: /data, target: /data}"
-)]
-pub struct Mount {
-    /// Absolute path on the node.
-    pub source: String,
-    /// Absolute path in the container.
-    pub target: String,
-    /// True to forbid writing.
-    #[serde(default)]
-    pub read_only: bool,
 }
 
 /// A job as submitted. An unknown field is an error that names it.
@@ -644,20 +554,5 @@ mod tests {
             assert!(serde_json::from_str::<JobDocument>(&document).is_err());
         }
         assert!(serde_json::from_str::<Containers>(r#"{"max": 4}"#).is_err());
-    }
-
-    #[test]
-    fn environment_values_need_no_quotes() {
-        let written = r#"{"a": "text", "b": 512, "c": 0.5, "d": true, "e": {"from": {"env": "TOKEN"}}, "f": 12345678901234567891}"#;
-        let env: BTreeMap<String, EnvValue> = serde_json::from_str(written).expect("read");
-        let plain = |text: &str| EnvValue::Plain(text.to_owned());
-        assert_eq!(env["a"], plain("text"));
-        assert_eq!(env["b"], plain("512"));
-        assert_eq!(env["c"], plain("0.5"));
-        assert_eq!(env["d"], plain("true"));
-        assert!(matches!(&env["e"], EnvValue::Secret(_)));
-        assert_eq!(env["f"], plain("12345678901234567891"));
-        let wrong = serde_json::from_str::<EnvValue>("[1]").expect_err("a list");
-        assert!(wrong.to_string().contains("environment value"), "{wrong}");
     }
 }

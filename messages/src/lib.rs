@@ -3,11 +3,12 @@
 //! - [`events`], [`envelope`], [`subject`]: events, encoding, subjects
 //! - [`ids`], [`quantity`], [`time`], [`tasks`]: ids, amounts, times, task ranges
 //! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
-//! - [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
+//! - [`container`], [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
 //! - [`decider`], `fact.rs`, `log_clock.rs`, [`placement_authority`], `incarnations.rs`: folds, log time, valid reports
 //! - [`sanitize`], [`suggest`]: text for people
 
 pub mod classes;
+pub mod container;
 pub mod decider;
 pub mod envelope;
 pub mod events;

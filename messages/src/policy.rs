@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::classes::{self, Preemption, PriorityClass};
+use crate::classes::{self, PriorityClass};
 use crate::grants::GrantsRule;
-use crate::lenient_int::whole;
+use crate::lenient_int::{maybe, whole};
 
 /// Limit on weights; shares of more are meaningless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
@@ -17,6 +17,9 @@ pub const MAX_MIN_RUN_S: u32 = 86_400;
 
 /// Limit on a priority's absolute value.
 pub const MAX_PRIORITY: i32 = 1_000;
+
+/// Once a minute; a higher limit has no effect.
+pub const MAX_PREEMPTIONS_PER_HOUR: u32 = 60;
 
 /// The way in which jobs get containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -160,6 +163,19 @@ pub struct Objective {
     pub crossing: f64,
 }
 
+impl Objective {
+    /// Returns the published objective: utilization alone.
+    #[must_use]
+    pub const fn paper() -> Self {
+        Self {
+            utilization: 1.0,
+            loss: 0.0,
+            amortise_s: None,
+            crossing: 0.0,
+        }
+    }
+}
+
 fn is_nothing(part: &f64) -> bool {
     *part == 0.0
 }
@@ -173,6 +189,43 @@ impl Default for Objective {
             amortise_s: Some(900.0),
             crossing: 0.0,
         }
+    }
+}
+
+/// Limits on restarting or requeuing a job for others. Shrinking in place is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a map such as {max_per_hour: 2, min_run_s: 60}"
+)]
+pub struct Preemption {
+    /// Limit on preemptions of a job within an hour; absent for no limit.
+    #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
+    pub max_per_hour: Option<u32>,
+    /// Seconds that a job's incarnation runs before a preemption; 0 if absent.
+    #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
+    pub min_run_s: Option<u32>,
+}
+
+impl Preemption {
+    /// True if nothing is limited.
+    #[must_use]
+    pub fn is_unbounded(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(crate) fn problem(&self) -> Option<String> {
+        let most = MAX_PREEMPTIONS_PER_HOUR;
+        if let Some(number) = self.max_per_hour.filter(|number| *number > most) {
+            return Some(format!(
+                "preemption.max_per_hour is {number}; it must lie between 0 and {most}, leave it out for no bound"
+            ));
+        }
+        let number = self.min_run_s.filter(|number| *number > MAX_MIN_RUN_S)?;
+        Some(format!(
+            "preemption.min_run_s is {number}; it must lie between 0 and {MAX_MIN_RUN_S}, a day: a smaller one, or max_per_hour: 0 where only services may preempt"
+        ))
     }
 }
 

@@ -4,68 +4,22 @@
 //! Rank 0 is the coordinator, a worker. The roles' ranks follow, ordered by name, then the other workers':
 //! the roles' ranks never change.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Rank;
-use crate::job::{Command, EnvValue, JobSpec};
-use crate::lenient_int::whole;
-use crate::needs::{Constraints, ContainerType, Needs};
-use crate::quantity::{Amounts, Written};
+use crate::job::JobSpec;
+use crate::needs::{ContainerType, Needs};
+use crate::quantity::Amounts;
+
+pub use crate::container::{RoleDocument, RoleSpec};
 
 /// The role name of the containers in `containers`.
 pub const WORKER: &str = "worker";
 
 /// The possible roles.
 pub const ROLES: [&str; 2] = ["evaluator", "ps"];
-
-/// A role in a document.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a map such as {count: 1, demand: {cpu: 1, memory: 2Gi}}"
-)]
-pub struct RoleDocument {
-    /// Number of containers.
-    #[serde(default = "one", deserialize_with = "whole")]
-    pub count: u32,
-    /// Demand of one container.
-    pub demand: BTreeMap<String, Written>,
-    /// Command lines of the role; the job's if absent.
-    #[serde(default)]
-    pub command: Option<Command>,
-    /// Environment in addition to the job's.
-    #[serde(default)]
-    pub env: BTreeMap<String, EnvValue>,
-    /// Requirements on the nodes; the job's constraints if absent.
-    #[serde(default)]
-    pub constraints: Option<Constraints>,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-/// A role in a job's normalised spec.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RoleSpec {
-    /// Number of containers.
-    pub count: u32,
-    /// Demand of one container.
-    pub demand: Amounts,
-    /// Command lines of the role; the job's if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<Command>,
-    /// Environment in addition to the job's.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, EnvValue>,
-    /// Requirements on the nodes; the job's constraints if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub constraints: Option<Constraints>,
-}
 
 /// A role's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -272,6 +226,7 @@ impl JobSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::EnvValue;
 
     fn spec() -> JobSpec {
         serde_json::from_value(serde_json::json!({

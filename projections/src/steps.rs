@@ -3,6 +3,9 @@
 use dormouse_messages::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// The points of a job's step function: hundreds of resizes.
+pub(crate) const JOB_POINTS: usize = 512;
+
 /// The value from a time on.
 pub type Point = (Timestamp, f64);
 
@@ -173,6 +176,11 @@ pub fn thin(points: &[Point], limit: usize) -> Vec<Point> {
         }
     }
     kept
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+pub(crate) fn fraction(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
 }
 
 #[cfg(test)]

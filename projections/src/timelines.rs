@@ -18,13 +18,11 @@ use gpus::GpuSteps;
 pub use metric::Metric;
 
 use crate::jobs::{Phase, PhaseCounts};
-use crate::steps::{Point, Steps, Summary, summarise, thin};
+use crate::steps::{JOB_POINTS, Point, Steps, Summary, fraction, summarise, thin};
 use dormouse_state::IdMap;
 
 /// Every decision of some days, 16 bytes each.
 const CLUSTER_POINTS: usize = 20_000;
-/// Hundreds of resizes.
-const JOB_POINTS: usize = 512;
 const ENDED_JOBS: usize = 10_000;
 
 /// A metric over time, ready to draw.
@@ -418,11 +416,6 @@ impl Timelines {
             self.jobs.remove(&oldest);
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
-fn fraction(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
 }
 
 impl Timelines {

@@ -5,6 +5,7 @@
 //! - `version1`: reads archives of the first version.
 
 mod decoding;
+mod error;
 mod packed;
 mod version1;
 
@@ -18,30 +19,12 @@ use decoding::Decoding;
 use packed::{BlockHead, BlockWriter};
 use version1::Records;
 
-use crate::output::{OutputError, OutputFile};
+pub use error::ArchiveError;
+
+use crate::output::OutputFile;
 
 /// The first line of an archive; the log's identity is the second.
 const MAGIC: &str = "dormouse-log-2\n";
-
-/// A fault of a log file.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
-    #[error("{path}")]
-    File {
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    #[error("{path}, event {number}: {error}")]
-    Event {
-        path: PathBuf,
-        /// Counted from 1.
-        number: u64,
-        error: String,
-    },
-}
 
 const SLICE: &str = "{\"slice\":";
 

@@ -11,7 +11,7 @@ use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use crate::ReadModel;
 use crate::jobs::{
     GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, StoppedFor, TaskCounts, reason, room::Room,

@@ -1,15 +1,13 @@
 //! The query `jobs`, filtered and cut on the server.
 
-use std::cmp::Ordering;
-
 use dormouse_messages::{JobId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use super::jobs::{JobRow, places, row};
-use super::page::{SortBy, compare};
+use super::selection::{Phases, SortBy, compare};
 use crate::ReadModel;
-use crate::jobs::{Job, Phase, Refused, room::Room};
+use crate::jobs::{Job, Refused, room::Room};
 
 /// Filters that must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,44 +65,6 @@ pub struct JobsAnswer {
     /// Further matches with an earlier end.
     #[serde(default, skip_serializing_if = "is_none")]
     pub ended_before: usize,
-}
-
-pub(super) struct Phases {
-    phases: Vec<Phase>,
-    refused: bool,
-}
-
-impl Phases {
-    pub(super) fn has(&self, phase: Phase) -> bool {
-        self.phases.contains(&phase)
-    }
-
-    pub(super) fn read(filter: Option<&str>) -> Result<Self, QueryError> {
-        let mut read = Self {
-            phases: Vec::new(),
-            refused: false,
-        };
-        let Some(filter) = filter else {
-            read.phases.extend(Phase::ALL);
-            return Ok(read);
-        };
-        for name in filter
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-        {
-            match name {
-                "refused" => read.refused = true,
-                "live" => read
-                    .phases
-                    .extend(Phase::ALL.iter().filter(|p| !p.is_over())),
-                name => read.phases.push(name.parse().map_err(|error| {
-                    QueryError::bad_request(format!("{error}, and live, refused"))
-                })?),
-            }
-        }
-        Ok(read)
-    }
 }
 
 pub(super) fn jobs(
@@ -191,25 +151,6 @@ fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Ti
     }
     found.sort_unstable_by(order);
     found.drain(..query.offset.min(end));
-}
-
-/// Jobs with containers, newest first; waiting jobs by admission; ended jobs, last first.
-pub(super) fn by_state(a: &Job, b: &Job) -> Ordering {
-    let group = |job: &Job| match job.phase {
-        Phase::Placed
-        | Phase::Starting
-        | Phase::Running
-        | Phase::Checkpointing
-        | Phase::Stopping => 0,
-        Phase::Queued | Phase::Waiting => 1,
-        Phase::Completed | Phase::Failed | Phase::Cancelled => 2,
-    };
-    let within = |a: &Job, b: &Job| match group(a) {
-        0 => b.admitted_sequence.cmp(&a.admitted_sequence),
-        1 => a.admitted_sequence.cmp(&b.admitted_sequence),
-        _ => b.times.ended.cmp(&a.times.ended),
-    };
-    group(a).cmp(&group(b)).then_with(|| within(a, b))
 }
 
 fn matches(pattern: &str, name: &str) -> bool {

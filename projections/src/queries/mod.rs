@@ -1,12 +1,13 @@
 //! The queries of the NATS service API and the command line; [`answer`] is the entry. Readers tolerate
 //! unknown fields.
 //!
-//! - `list.rs`, `page.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
+//! - `list.rs`, `page.rs`, `selection.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
 //! - `cluster.rs`, `nodes.rs`, `tenants.rs`, `notebooks.rs`, `timeline.rs`: one query group each
-//! - `own.rs`: queries of a tenant; `difference.rs`: two moments compared
+//! - `own.rs`: queries of a tenant; `difference.rs`: two moments compared; `error.rs`: a failed query
 
 mod cluster;
 mod difference;
+mod error;
 mod jobs;
 mod ledger;
 mod list;
@@ -14,18 +15,20 @@ mod nodes;
 mod notebooks;
 mod own;
 mod page;
+mod selection;
 mod tenants;
 #[cfg(test)]
 mod tests;
 mod timeline;
 
 use dormouse_messages::Timestamp;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use cluster::{ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
 pub use difference::{Change, Difference, Side, difference};
+pub use error::QueryError;
 pub use jobs::{ContainerCounts, IDLE, JobDetail, JobQuery, JobRow, LifeRow, Spread};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use list::{JobsAnswer, JobsQuery};
@@ -34,7 +37,8 @@ pub use nodes::{
 };
 pub use notebooks::{NotebookQuery, NotebookRow, NotebooksAnswer, NotebooksQuery};
 pub use own::{TENANT_NAMES, answer_tenant};
-pub use page::{JobsPage, JobsPageQuery, SortBy, jobs_page};
+pub use page::{JobsPage, JobsPageQuery, jobs_page};
+pub use selection::SortBy;
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 
@@ -55,31 +59,6 @@ pub const NAMES: [&str; 11] = [
     "tenants",
     "timeline",
 ];
-
-/// A failed query.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct QueryError {
-    /// `unknown_query`, `bad_request`, `not_found` or `internal`.
-    pub code: String,
-    pub message: String,
-}
-
-impl QueryError {
-    fn not_found(message: String) -> Self {
-        Self {
-            code: "not_found".to_owned(),
-            message,
-        }
-    }
-
-    fn bad_request(message: String) -> Self {
-        Self {
-            code: "bad_request".to_owned(),
-            message,
-        }
-    }
-}
 
 /// Answers the query `name`. `request` is JSON; null if all fields are optional.
 ///

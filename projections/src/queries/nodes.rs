@@ -6,7 +6,7 @@ use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use crate::ReadModel;
 use crate::nodes::{GpuDoubt, MemberState, Node, NodeState};
 

@@ -3,7 +3,7 @@
 use dormouse_messages::{ContainerId, JobId, NodeId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use crate::ReadModel;
 use crate::notebooks::{Notebook, NotebookState};
 

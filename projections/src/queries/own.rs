@@ -4,7 +4,8 @@
 use dormouse_messages::{TenantId, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::{QueryError, answer};
+use super::answer;
+use super::error::QueryError;
 use crate::ReadModel;
 use crate::nodes::NodeState;
 use crate::status::own_words;

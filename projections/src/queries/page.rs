@@ -1,38 +1,16 @@
 //! Jobs by page, cut on the server.
 
-use std::cmp::Ordering;
-
 use dormouse_messages::{JobId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use super::jobs::{JobRow, places, row};
-use super::list::{Phases, by_state};
+use super::selection::{Phases, SortBy, compare};
 use crate::ReadModel;
 use crate::jobs::{Job, room::Room};
 
 const ROWS: usize = 60;
 const MOST_ROWS: usize = 500;
-
-/// The order of jobs; ties by id.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SortBy {
-    #[default]
-    Admitted,
-    Job,
-    /// The order of phases.
-    Phase,
-    Containers,
-    Share,
-    /// Fair share minus share.
-    Lacks,
-    Waiting,
-    Age,
-    Resizes,
-    /// Jobs with containers, then waiting, then ended.
-    State,
-}
 
 /// Filters, order and page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,27 +91,6 @@ pub fn jobs_page(
         total,
         forgotten: ended.saturating_sub(model.jobs.ended().count() as u64),
     })
-}
-
-pub(super) fn compare(
-    by: SortBy,
-    a: (&JobId, &Job),
-    b: (&JobId, &Job),
-    now: Timestamp,
-) -> Ordering {
-    let of = |figure: fn(&Job, Timestamp) -> f64| figure(a.1, now).total_cmp(&figure(b.1, now));
-    match by {
-        SortBy::Admitted => a.1.admitted_sequence.cmp(&b.1.admitted_sequence),
-        SortBy::Job => a.0.cmp(b.0),
-        SortBy::Phase => a.1.phase.cmp(&b.1.phase),
-        SortBy::Containers => a.1.target.cmp(&b.1.target),
-        SortBy::Share => of(|job, _| job.share),
-        SortBy::Lacks => of(|job, _| job.fair_share - job.share),
-        SortBy::Waiting => of(|job, now| job.waiting_s(now)),
-        SortBy::Age => of(|job, now| now.seconds_since(job.times.submitted)),
-        SortBy::Resizes => a.1.resizes.cmp(&b.1.resizes),
-        SortBy::State => by_state(a.1, b.1),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use dormouse_messages::policy::Queue;
 use dormouse_messages::{Amounts, JobId, Quota, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use crate::ReadModel;
 use crate::jobs::{room::Room, turn};
 use dormouse_state::{Queues, Stand, TenantQueue};

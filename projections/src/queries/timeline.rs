@@ -3,7 +3,7 @@
 use dormouse_messages::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::QueryError;
+use super::error::QueryError;
 use crate::ReadModel;
 use crate::timelines::{Metric, Timeline, Window, draw};
 

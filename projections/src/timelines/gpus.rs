@@ -6,8 +6,7 @@ use dormouse_messages::events::ContainerGpuUsed;
 use dormouse_messages::{ContainerId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::JOB_POINTS;
-use crate::steps::Steps;
+use crate::steps::{JOB_POINTS, Steps, fraction};
 
 /// A job's step function, with each container's present use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,7 +21,7 @@ impl GpuSteps {
     /// Adds a window, back to its start or the last point.
     pub fn add(&mut self, event: &ContainerGpuUsed, told_at: Timestamp) {
         let busy_us: u64 = event.devices.iter().map(|it| it.busy_us).sum();
-        let used = super::fraction(busy_us, event.window_ms.saturating_mul(1000).max(1));
+        let used = fraction(busy_us, event.window_ms.saturating_mul(1000).max(1));
         self.now.insert(event.container.clone(), used);
         let began = told_at.minus_ms(event.window_ms);
         self.push(began.max(self.at));

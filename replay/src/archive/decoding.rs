@@ -17,7 +17,7 @@ use std::{mem, thread, vec};
 use dormouse_messages::Recorded;
 use zstd::bulk::Decompressor;
 
-use super::ArchiveError;
+use super::error::ArchiveError;
 use super::packed::{BlockHead, decode_block};
 
 /// Enough events to amortise a handover, and few enough that parts in flight stay in the caches.

@@ -20,11 +20,11 @@
 //! a shape to a struct once, skip unknown fields and default absent fields, so that earlier and later
 //! builds can read an archive. Formats such as postcard and bitcode write structs without names.
 //!
-//! - `access`: lists, records and variants; `block`: blocks.
+//! - `block`: blocks; `cursor`: bytes and tables.
 //! - `reader`, `serializer`: serde's sides; `writer`: values and their shared tables.
 
-mod access;
 mod block;
+mod cursor;
 mod reader;
 mod serializer;
 #[cfg(test)]

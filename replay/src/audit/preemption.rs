@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::classes::Preemption;
 use dormouse_messages::events::AllocationDecided;
 use dormouse_messages::job::Urgency;
+use dormouse_messages::policy::Preemption;
 use dormouse_messages::{Event, JobId, LogClock, Recorded, Sequence, Timestamp};
 
 const HOUR_MS: u64 = 3_600_000;

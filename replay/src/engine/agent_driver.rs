@@ -1,4 +1,4 @@
-//! A model node: the shipped agent machine ([`dormouse_agent_core`]) over model containers
+//! Drives the agents of the model nodes ([`super::model_node`]) over model containers
 //! ([`super::container_runtime`]).
 //!
 //! 1. Log events and reports pass as the link allows.
@@ -6,147 +6,17 @@
 //!    former fold and adopts the containers.
 //! 3. A node that loses power keeps only its disk.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
 use dormouse_agent_core::lease_holder::News;
 use dormouse_agent_core::state::AgentState;
-use dormouse_agent_core::{Adopted, Agent, Effect, Exit, Lease, Offer};
+use dormouse_agent_core::{Effect, Lease, Offer};
 use dormouse_messages::events::NodeJoined;
-use dormouse_messages::{Amounts, ContainerId, Event, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Amounts, ContainerId, NodeId, Timestamp};
 
 use super::agent_link::Cut;
 use super::agents::ModelAgents;
 use super::faults::Faults;
-use super::log_clients::Outlet;
-use super::start_faults::Ailment;
-
-#[derive(Debug, Clone)]
-pub(super) enum Note {
-    Heard(Arc<Recorded>),
-    Running(ContainerId),
-    Ended(ContainerId, Exit),
-    Said(Event),
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum Present {
-    Asked,
-    Runs,
-    Ended(Exit),
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct ModelNode {
-    pub(super) agent: Agent,
-    is_up: bool,
-    pub(super) unheard: VecDeque<Arc<Recorded>>,
-    pub(super) unsent: Option<Event>,
-    pub(super) outlet: Outlet,
-    /// Reports of containers from the time without an agent.
-    left: Vec<Event>,
-    pub(super) containers: BTreeMap<ContainerId, (Sequence, Present)>,
-    pub(super) ails: Option<Ailment>,
-}
-
-impl ModelNode {
-    fn new(offer: Offer, state: AgentState) -> Self {
-        Self {
-            agent: Agent::new(offer, state, false),
-            is_up: false,
-            unheard: VecDeque::new(),
-            unsent: None,
-            outlet: Outlet::new(),
-            left: Vec::new(),
-            containers: BTreeMap::new(),
-            ails: None,
-        }
-    }
-
-    /// Returns the node on another host, without containers; its agent starts from `state`.
-    pub(super) fn second(first: &Self, state: AgentState) -> Self {
-        let mut outlet = first.outlet.clone();
-        outlet.renew();
-        Self {
-            outlet,
-            ..Self::new(first.agent.offer().clone(), state)
-        }
-    }
-
-    pub(super) fn has_heard_all(&self) -> bool {
-        self.is_up && self.unheard.is_empty()
-    }
-
-    fn renew(&mut self, offer: Option<Offer>) {
-        let node = self.agent.node().clone();
-        let offer = offer.unwrap_or_else(|| self.agent.offer().clone());
-        let empty = Agent::new(offer.clone(), AgentState::new(node), false);
-        let state = std::mem::replace(&mut self.agent, empty).into_state();
-        self.agent = Agent::new(offer, state, false);
-        self.is_up = false;
-        self.unsent = None;
-        self.outlet.renew();
-    }
-
-    fn take(&mut self, note: Note, hears: bool) {
-        match note {
-            Note::Heard(recorded) if self.is_up && hears => drop(self.agent.hear(&recorded)),
-            Note::Heard(recorded) => self.unheard.push_back(recorded),
-            Note::Running(id) => {
-                self.agent.running(&id, 0);
-                if let Some((_, present)) = self.containers.get_mut(&id) {
-                    *present = Present::Runs;
-                }
-            }
-            Note::Ended(id, exit) => {
-                self.agent.ended(&id, exit.clone());
-                if let Some((_, present)) = self.containers.get_mut(&id) {
-                    *present = Present::Ended(exit);
-                }
-            }
-            Note::Said(Event::Progress(_)) if !self.agent.takes_progress() => {}
-            Note::Said(event) if self.is_up => self.agent.say(event, Vec::new()),
-            Note::Said(event) => self.left.push(event),
-        }
-    }
-
-    fn catch_up(&mut self) {
-        self.hear(self.unheard.len());
-    }
-
-    fn hear(&mut self, events: usize) {
-        for recorded in self.unheard.drain(..events) {
-            self.agent.hear(&recorded);
-        }
-    }
-
-    fn adopt(&mut self) {
-        for event in std::mem::take(&mut self.left) {
-            self.agent.say(event, Vec::new());
-        }
-        let found = self.containers.iter().filter_map(|(id, (request, it))| {
-            let status = match it {
-                Present::Asked => return None,
-                Present::Runs => Ok(0),
-                Present::Ended(exit) => Err(exit.clone()),
-            };
-            Some(Adopted {
-                container: id.clone(),
-                request: *request,
-                status,
-                evicting: false,
-            })
-        });
-        self.agent.listed(found.collect::<Vec<_>>());
-    }
-}
-
-pub(super) fn fenced() -> Exit {
-    Exit {
-        signal: Some(9),
-        ..Exit::evicted("fenced".to_owned())
-    }
-}
+use super::life::fenced;
+use super::model_node::{Ailment, ModelNode, Present};
 
 impl ModelAgents {
     /// True if the node's agent is alive.

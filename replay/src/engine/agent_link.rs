@@ -18,7 +18,6 @@ use dormouse_agent_core::lease_holder::{Answer, Duty, Holder, News};
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{NodeId, Timestamp};
 
-use super::duplicate_agent::Lease;
 use super::faults::{Faults, Plant};
 
 /// The kind of a disconnection.
@@ -69,6 +68,14 @@ pub struct Woken {
     pub fences: bool,
     pub ends: Option<Timestamp>,
     pub wakes: Option<Timestamp>,
+}
+
+/// A node's lease at the brokers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lease {
+    Free,
+    /// Held; the revision of the last renewal.
+    Held(u64),
 }
 
 pub(super) fn ms(at: Timestamp) -> u64 {

@@ -13,40 +13,33 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
-use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
+use dormouse_agent_core::state::AgentState;
+use dormouse_messages::ids::{ContainerId, Incarnation};
+use dormouse_messages::{Event, Fold as _, JobId, NodeId, Recorded, Timestamp};
 
-use super::agent_driver::{ModelNode, Note};
 use super::agent_link::Ties;
-use super::container_runtime::Gang;
-use super::faults::Faults;
+use super::faults::{Faults, Plant};
+use super::gang::Gang;
 use super::ground_truth::World;
-use super::log_rollback::Aside;
+use super::life::{Due, LifeId};
 use super::model::ModelJob;
+use super::model_node::{ModelNode, Note};
 use super::routes::Routes;
 use super::simulated::Simulated;
-use super::suspended_hosts::Standing;
 
-pub(super) type LifeId = (JobId, Incarnation);
+/// A suspended host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) until: Timestamp,
+    /// The supervisor's deadline for the containers.
+    pub(super) ends: Timestamp,
+}
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Due {
-    Started,
-    Joined(Rank),
-    Removed(Rank),
-    Ready(Rank),
-    Left(Rank),
-    Ended {
-        code: i32,
-        /// An outdated plan voids the event.
-        plan: u64,
-    },
-    Saved,
-    SaveFailed,
-    Stopped,
-    TasksEnded(Rank),
-    Drained,
-    Progress(u64),
+/// Containers started under ids of the rolled-back log.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Aside {
+    pub(super) is_needed: bool,
+    pub(super) containers: BTreeSet<(NodeId, ContainerId)>,
 }
 
 /// All agents of a simulated cluster and their containers.
@@ -146,6 +139,11 @@ impl ModelAgents {
         }
     }
 
+    pub(super) fn route(&mut self, recorded: &Arc<Recorded>, plant: Option<Plant>) {
+        let nodes = self.nodes.keys();
+        self.routes.route(recorded, plant, nodes, &mut self.notes);
+    }
+
     /// Drops an ended job. Containers that still run stay for the audit to find.
     fn forget(&mut self, id: &JobId) {
         self.jobs.remove(id);
@@ -184,28 +182,23 @@ impl ModelAgents {
         }
         self.take_said()
     }
-}
 
-pub(super) fn container_id(life: &LifeId, rank: Rank) -> ContainerId {
-    ContainerId {
-        job: life.0.clone(),
-        incarnation: life.1,
-        rank,
+    /// Checks that every up-to-date agent wants the same containers as after the whole log.
+    ///
+    /// # Errors
+    /// The difference.
+    pub fn heard_enough(&self, log: &[Arc<Recorded>]) -> Result<(), String> {
+        let heard = self.nodes.iter().filter(|(_, it)| it.has_heard_all());
+        for (node, it) in heard {
+            let mut whole = AgentState::new(node.clone());
+            log.iter().for_each(|recorded| whole.evolve(recorded));
+            let (wants, would) = (it.agent.state().wanted(), whole.wanted());
+            if wants != would {
+                return Err(format!(
+                    "{node} wants {wants:?}, and after the whole log {would:?}"
+                ));
+            }
+        }
+        Ok(())
     }
-}
-
-pub(super) fn life_of(id: &ContainerId) -> LifeId {
-    (id.job.clone(), id.incarnation)
-}
-
-/// Rounds up, so that nothing ends before its work is done.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a simulated time stays far below 285 years"
-)]
-pub(super) fn after(now: Timestamp, seconds: f64) -> Timestamp {
-    Timestamp::from_micros(
-        now.as_micros()
-            .saturating_add((seconds * 1e6).ceil() as i64),
-    )
 }

@@ -20,10 +20,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp, Writer};
+use dormouse_shell::append_resolver::AppendResult;
 use dormouse_shell::broker_errors;
 
 use super::faults::Plant;
-use super::log_clients::Heard;
 use super::schedule::Schedule;
 use crate::random::Random;
 
@@ -67,6 +67,13 @@ pub(super) struct Request {
     pub expected: Option<Sequence>,
     pub events: Vec<(Option<String>, Event)>,
     pub written: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Heard {
+    Silence,
+    AppendResult(AppendResult),
+    Waited,
 }
 
 /// An answer to an agent's question.

@@ -13,7 +13,7 @@ use dormouse_messages::{
     Event, GatewayId, Incarnation, Incarnations, JobId, NodeId, Rank, Recorded, Timestamp,
 };
 
-use super::agents::after;
+use super::life::after;
 
 /// Seconds between a gateway's reports while traffic changes.
 const REPORT_S: usize = 2;

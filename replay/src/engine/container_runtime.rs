@@ -7,7 +7,7 @@
 //!    once.
 //! 4. Auxiliary containers do no work, save nothing, and run until stopped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use dormouse_agent_core::Exit;
 use dormouse_agent_core::state::{AgentState, Phase};
@@ -16,64 +16,13 @@ use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp};
 
-use super::agent_driver::{Note, fenced};
-use super::agents::{Due, LifeId, ModelAgents, after, container_id, life_of};
+use super::agents::ModelAgents;
 use super::faults::{Faults, Saving};
+use super::gang::{Container, Gang};
+use super::life::{Due, LifeId, after, container_id, exited, fenced, life_of};
+use super::model_node::Note;
 use super::simulated::Simulated;
-use super::tasks::Queue;
 use super::work::whole;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Container {
-    Asked,
-    Runs,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(super) struct Gang {
-    pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
-    /// The sequence of the first start request.
-    pub(super) request: Sequence,
-    pub(super) size: u32,
-    /// The members after the first resize.
-    pub(super) members: Option<BTreeSet<Rank>>,
-    pub(super) resumes: bool,
-    pub(super) in_place: bool,
-    /// True for replicas, which never complete.
-    pub(super) served: bool,
-    starts_at: Option<Timestamp>,
-    pub(super) stopping: BTreeSet<Rank>,
-    /// Task-set containers that take no more tasks and leave at their next due time.
-    pub(super) draining: BTreeSet<Rank>,
-    /// True if a task outlasts the drain.
-    pub(super) hangs: Option<bool>,
-    pub(super) leaving: BTreeSet<Rank>,
-    pub(super) tasks: BTreeMap<Rank, Queue>,
-    /// Containers with a slow engine, and their due starts.
-    pub(super) unanswered: BTreeMap<Rank, Option<Due>>,
-    pub(super) begun: bool,
-    /// Containers that had succeeded before the last one ran, on a recorded log.
-    pub(super) succeeded: u32,
-    /// True if a container failed before the whole gang ran, on a recorded log.
-    pub(super) failed: bool,
-    pub(super) beside: u32,
-}
-
-impl Gang {
-    /// True for workers; the auxiliary containers have the ranks after the coordinator's.
-    pub(super) fn is_worker(&self, rank: Rank) -> bool {
-        !(1..=self.beside).contains(&rank.0)
-    }
-
-    pub(super) fn replace(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
-        ranks.for_each(|rank| drop(self.containers.remove(&rank)));
-        (self.size, self.begun, self.starts_at) = (size, false, None);
-    }
-
-    pub(super) fn workers(&self) -> u32 {
-        self.size.saturating_sub(self.beside)
-    }
-}
 
 /// The checkpointer gives up a start after two minutes; slower starts than this are blamed on the model.
 const SLOW_START_S: f64 = 100.0;
@@ -402,12 +351,5 @@ impl ModelAgents {
         }
         self.note_blame(&life.0, dies);
         self.exit(life, code);
-    }
-}
-
-pub(super) fn exited(code: i32) -> Exit {
-    Exit {
-        code: Some(code),
-        ..Exit::default()
     }
 }

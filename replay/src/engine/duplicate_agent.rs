@@ -11,18 +11,11 @@ use dormouse_agent_core::lease_holder::{Answer, Duty, Holder, News};
 use dormouse_agent_core::state::AgentState;
 use dormouse_messages::{Fold as _, NodeId, Recorded, Timestamp};
 
-use super::agent_driver::ModelNode;
-use super::agent_link::{at_ms, ms};
+use super::agent_link::{Lease, at_ms, ms};
 use super::agents::ModelAgents;
 use super::faults::{Faults, Plant};
+use super::model_node::ModelNode;
 use super::{Action, Engine, EngineError};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lease {
-    Free,
-    /// Held; the revision of the last renewal.
-    Held(u64),
-}
 
 impl Engine {
     pub(super) fn second_starts(&mut self, node: NodeId) -> Result<(), EngineError> {

@@ -10,9 +10,10 @@ use dormouse_messages::events::{ContainerReady, PartitionResized};
 use dormouse_messages::ids::Rank;
 use dormouse_messages::{NodeId, Timestamp};
 
-use super::agents::{Due, LifeId, ModelAgents, after, container_id};
-use super::container_runtime::{Container, exited};
+use super::agents::ModelAgents;
 use super::faults::{Faults, Saving};
+use super::gang::Container;
+use super::life::{Due, LifeId, after, container_id, exited};
 
 impl ModelAgents {
     pub(super) fn announce(

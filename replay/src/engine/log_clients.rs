@@ -1,117 +1,20 @@
-//! Connects services, agents and external writers to [several brokers](super::brokers). An agent
-//! resolves each report with the shipped machine ([`dormouse_shell::append_resolver`]).
+//! Connects services, agents ([`super::outlet`]) and external writers to [several brokers](super::brokers).
 
 use dormouse_messages::events::Key;
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp, Writer};
-use dormouse_shell::append_resolver::{AppendResolver, AppendResult, Author, Found, Step};
+use dormouse_shell::append_resolver::{AppendResult, Step};
 use dormouse_shell::broker_errors::{
     DUPLICATE_IN_PROCESS, FENCE_IN_PROCESS, Meaning, append_id, meaning,
 };
 use dormouse_shell::{Failure, Outcome};
 
-use super::brokers::{ANSWER_US, Answer, Brokers, By, Filter, Proposal, Request, after_us};
+use super::brokers::{ANSWER_US, Answer, Brokers, By, Filter, Heard, Proposal, Request, after_us};
 use super::faults::Plant;
 use super::service::{Asked, Line};
 use super::{Engine, EngineError};
 use crate::random::Random;
 
 const RETRY_US: u64 = 200_000;
-
-#[derive(Debug, Clone)]
-pub(super) struct Outlet {
-    settle: AppendResolver,
-    /// Identifies the agent among its node's; part of its messages' ids.
-    life: u64,
-    report: Option<(u64, Event)>,
-    reports: u64,
-    tried: bool,
-    expected: Sequence,
-    /// The number of the last question, and the step that waits for its answer.
-    asked: u64,
-    awaits: Option<Step>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Heard {
-    Silence,
-    AppendResult(AppendResult),
-    Waited,
-}
-
-impl Outlet {
-    pub const fn new() -> Self {
-        Self {
-            settle: AppendResolver::new(true),
-            life: 0,
-            report: None,
-            reports: 0,
-            tried: false,
-            expected: Sequence(0),
-            asked: 0,
-            awaits: None,
-        }
-    }
-
-    /// Resets the outlet for the node's next agent.
-    pub fn renew(&mut self) {
-        *self = Self {
-            life: self.life + 1,
-            reports: self.reports,
-            asked: self.asked + 1,
-            ..Self::new()
-        };
-    }
-
-    pub const fn is_free(&self) -> bool {
-        self.report.is_none()
-    }
-
-    pub fn begin(&mut self, event: Event) {
-        self.reports += 1;
-        self.report = Some((self.reports, event));
-        (self.tried, self.awaits) = (false, None);
-        self.settle.begin();
-    }
-
-    fn id(&self, node: &NodeId) -> String {
-        let name = format!("node.{node}.{}", self.life);
-        let event = self.report.as_ref().map(|(_, event)| event);
-        let data = rmp_serde::to_vec_named(&event).unwrap_or_default();
-        append_id(&name, self.expected.0, 0, &data)
-    }
-
-    fn first_after(
-        &self,
-        (brokers, known): (&Brokers, Sequence),
-        node: &NodeId,
-        after: Sequence,
-    ) -> Option<Found> {
-        let (sequence, id, is_word) = brokers.first_after(node, after, known)?;
-        let whose = if id == Some(self.id(node).as_str()) {
-            Author::Own
-        } else if is_word {
-            Author::Nobody
-        } else {
-            Author::Another
-        };
-        Some(Found { sequence, whose })
-    }
-
-    fn hear(&mut self, asked: u64, heard: Heard) -> bool {
-        let Some(step) = self.awaits.filter(|_| asked == self.asked) else {
-            return false;
-        };
-        self.awaits = None;
-        match (heard, step) {
-            (Heard::AppendResult(sent), Step::Send(_)) => self.settle.sent(sent),
-            (Heard::Silence, Step::ReadLast) => self.settle.last(None),
-            (Heard::Silence, Step::Send(_)) => self.settle.sent(AppendResult::Doubt),
-            (Heard::Silence, Step::Read(_)) => self.settle.unread(),
-            _ => {}
-        }
-        true
-    }
-}
 
 fn filter_of(writer: Writer, event: &Event) -> Filter {
     match event.key() {

@@ -5,19 +5,20 @@
 //!    another incarnation of the job may run elsewhere, and an id may be given again.
 //! 3. Commands and submissions come again, with the former numbers if the ingress kept them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_agent_core::Exit;
 use dormouse_agent_core::state::{AgentState, Place};
-use dormouse_agent_core::{Agent, Exit};
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{Event, Fold as _, JobId, NodeId, Recorded, Sequence, Timestamp, Writer};
 
-use super::agent_driver::{ModelNode, Note, Present};
 use super::agent_link::Cut;
-use super::agents::{LifeId, ModelAgents, container_id, life_of};
+use super::agents::ModelAgents;
+use super::life::{LifeId, container_id, life_of};
 use super::model::ModelJob;
+use super::model_node::Note;
 use super::routes::Routes;
 use super::simulated::Simulated;
 use super::{Action, Engine};
@@ -90,13 +91,6 @@ fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
         _ if recorded.writer == Writer::Operator => Some(Action::Operator(event.clone())),
         _ => None,
     }
-}
-
-/// Containers started under ids of the rolled-back log.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Aside {
-    is_needed: bool,
-    containers: BTreeSet<(NodeId, ContainerId)>,
 }
 
 impl ModelAgents {
@@ -196,25 +190,5 @@ impl ModelAgents {
         }
         self.world.ends_forgotten(id);
         self.notes.push_back((key.0, Note::Ended(key.1, exit)));
-    }
-}
-
-impl ModelNode {
-    fn forgotten(&self, state: &AgentState) -> impl Iterator<Item = ContainerId> {
-        let wanted = state.wanted();
-        let runs = self.containers.iter();
-        let runs = runs.filter(|(_, (_, present))| matches!(present, Present::Runs));
-        runs.filter(move |(id, (request, _))| {
-            wanted.get(id).is_none_or(|want| want.request != *request)
-        })
-        .map(|(id, _)| id.clone())
-    }
-
-    fn restart_from(&mut self, state: AgentState) {
-        let offer = self.agent.offer().clone();
-        let former = self.agent.heard().clone();
-        self.agent = Agent::new(offer, state, false).after(Some(former));
-        self.unheard.clear();
-        self.unsent = None;
     }
 }

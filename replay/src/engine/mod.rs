@@ -8,9 +8,10 @@
 //! On a calm cluster every service acts at once; under [`Faults`] each has two copies. The audit
 //! ([`crate::Audit`]) runs after every event, and with `check` the services' own invariants.
 //!
-//! - Nodes: `agents` (all), `agent_driver` (one), `container_runtime` (containers), `simulated` (a job's progress), `work`,
-//!   `tasks`, `elastic` (resizes in place), `model` (a job's costs), `routes` (recipients of events), `ground_truth`
-//!   (the ground truth).
+//! - Nodes: `agents` (all), `agent_driver` (actions of agents), `container_runtime` (containers), `work`,
+//!   `tasks`, `elastic` (resizes in place). Below them: `model_node` (one node), `outlet` (its reports), `gang`
+//!   and `life` (an incarnation), `simulated` (a job's progress), `model` (a job's costs), `routes` (recipients
+//!   of events), `ground_truth` (the ground truth).
 //! - Services: `service`, `log`, `brokers` (a replicated log), `log_clients` (its clients), `clients` (of
 //!   services), `schedule` (due times).
 //! - Faults: `faults` (all draws), `start_faults` (failed starts), `log_rollback` (log rollback), `host_faults`, `agent_link`
@@ -27,12 +28,16 @@ mod container_runtime;
 mod duplicate_agent;
 mod elastic;
 mod faults;
+mod gang;
 mod ground_truth;
 mod host_faults;
+mod life;
 mod log;
 mod log_clients;
 mod log_rollback;
 mod model;
+mod model_node;
+mod outlet;
 mod resume;
 mod routes;
 mod schedule;
@@ -70,10 +75,10 @@ pub use faults::{Faults, Plant, Rates};
 pub use log::MemoryLog;
 pub use log_rollback::Back;
 pub use model::{LifeCosts, MemberCosts, ModelJob, Scaling};
+pub use model_node::Ailment;
 pub use resume::Ground;
 use schedule::Schedule;
 use service::{Participant, Service, Turn};
-pub use start_faults::Ailment;
 pub use track_log::Died;
 
 /// An external action on the cluster.

@@ -1,21 +1,19 @@
 //! Routes events to nodes. A shipped agent receives the whole log; a model node receives only events
 //! that can change its actions, so that a run's cost grows with its events.
-//! [`ModelAgents::heard_enough`] compares the result with the whole log.
+//! [`super::ModelAgents::heard_enough`] compares the result with the whole log.
 //!
 //! 1. A node follows a job from the first placement there on. For partitions resized in place it first
 //!    receives the job's earlier events.
 //! 2. Reports go only to their own node, except exits in a partition resized in place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_agent_core::state::AgentState;
 use dormouse_messages::events::PlacementDecided;
-use dormouse_messages::{Body, Event, Fold as _, JobId, NodeId, Recorded};
+use dormouse_messages::{Body, Event, JobId, NodeId, Recorded};
 
-use super::agent_driver::Note;
-use super::agents::ModelAgents;
 use super::faults::Plant;
+use super::model_node::Note;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Routes(BTreeMap<JobId, Route>);
@@ -90,8 +88,15 @@ fn only(job: &JobId, placed: &PlacementDecided, recorded: &Arc<Recorded>) -> Arc
     Arc::new(recorded)
 }
 
-impl ModelAgents {
-    pub(super) fn route(&mut self, recorded: &Arc<Recorded>, plant: Option<Plant>) {
+impl Routes {
+    /// Adds a note of the event for each node that it concerns; `nodes` are all nodes.
+    pub(super) fn route<'a>(
+        &mut self,
+        recorded: &Arc<Recorded>,
+        plant: Option<Plant>,
+        nodes: impl Iterator<Item = &'a NodeId>,
+        notes: &mut VecDeque<(NodeId, Note)>,
+    ) {
         let Some(event) = recorded.event() else {
             return;
         };
@@ -103,32 +108,32 @@ impl ModelAgents {
                     history: vec![Arc::clone(recorded)],
                     nodes: BTreeSet::new(),
                 };
-                self.routes.0.insert(job.clone(), route);
+                self.0.insert(job.clone(), route);
             }
-            Concern::Places(placed) => self.route_places(placed, recorded),
+            Concern::Places(placed) => self.route_places(placed, recorded, notes),
             Concern::Job(job) => {
-                if let Some(route) = self.routes.0.get_mut(job) {
+                if let Some(route) = self.0.get_mut(job) {
                     if route.in_place {
                         route.history.push(Arc::clone(recorded));
                     }
                     let nodes = route.nodes.iter();
-                    self.notes.extend(nodes.map(|it| (it.clone(), heard())));
+                    notes.extend(nodes.map(|it| (it.clone(), heard())));
                 }
             }
             Concern::Ends(job) => {
-                let route = self.routes.0.remove(job).unwrap_or_default();
+                let route = self.0.remove(job).unwrap_or_default();
                 let nodes = route.nodes.into_iter();
-                self.notes.extend(nodes.map(|it| (it, heard())));
+                notes.extend(nodes.map(|it| (it, heard())));
             }
-            Concern::Exits(job, node) => match self.routes.0.get_mut(job) {
+            Concern::Exits(job, node) => match self.0.get_mut(job) {
                 Some(route) if route.in_place => {
                     route.history.push(Arc::clone(recorded));
                     let nodes = route.nodes.iter();
-                    self.notes.extend(nodes.map(|it| (it.clone(), heard())));
+                    notes.extend(nodes.map(|it| (it.clone(), heard())));
                 }
-                _ => self.notes.push_back((node.clone(), heard())),
+                _ => notes.push_back((node.clone(), heard())),
             },
-            Concern::Node(node) => self.notes.push_back((node.clone(), heard())),
+            Concern::Node(node) => notes.push_back((node.clone(), heard())),
             Concern::All => {
                 let own = match event {
                     Event::NodeLost(it) => Some(&it.node),
@@ -138,21 +143,26 @@ impl ModelAgents {
                 let forgotten = |node: &NodeId| {
                     plant == Some(Plant::VoidStarts) && own.is_some_and(|own| own == node)
                 };
-                let nodes = self.nodes.keys().filter(|node| !forgotten(node));
+                let nodes = nodes.filter(|node| !forgotten(node));
                 let heard: Vec<_> = nodes.map(|it| (it.clone(), heard())).collect();
-                self.notes.extend(heard);
+                notes.extend(heard);
             }
             Concern::Nobody => {}
         }
     }
 
-    fn route_places(&mut self, placed: &PlacementDecided, recorded: &Arc<Recorded>) {
+    fn route_places(
+        &mut self,
+        placed: &PlacementDecided,
+        recorded: &Arc<Recorded>,
+        notes: &mut VecDeque<(NodeId, Note)>,
+    ) {
         let created = placed.create.iter().map(|it| &it.job);
         let jobs: BTreeSet<&JobId> = created
             .chain(placed.remove.iter().map(|it| &it.job))
             .collect();
         for job in jobs {
-            let Some(route) = self.routes.0.get_mut(job) else {
+            let Some(route) = self.0.get_mut(job) else {
                 continue;
             };
             let part = only(job, placed, recorded);
@@ -162,35 +172,16 @@ impl ModelAgents {
                 if route.nodes.insert((*node).clone()) {
                     let before = route.history.iter();
                     let before = before.map(|it| ((*node).clone(), Note::Heard(Arc::clone(it))));
-                    self.notes.extend(before);
+                    notes.extend(before);
                 }
             }
             let nodes = route.nodes.iter();
             let nodes = nodes.filter(|node| route.in_place || here.contains(node));
             let heard = nodes.map(|it| (it.clone(), Note::Heard(Arc::clone(&part))));
-            self.notes.extend(heard);
+            notes.extend(heard);
             if route.in_place {
                 route.history.push(part);
             }
         }
-    }
-
-    /// Checks that every up-to-date agent wants the same containers as after the whole log.
-    ///
-    /// # Errors
-    /// The difference.
-    pub fn heard_enough(&self, log: &[Arc<Recorded>]) -> Result<(), String> {
-        let heard = self.nodes.iter().filter(|(_, it)| it.has_heard_all());
-        for (node, it) in heard {
-            let mut whole = AgentState::new(node.clone());
-            log.iter().for_each(|recorded| whole.evolve(recorded));
-            let (wants, would) = (it.agent.state().wanted(), whole.wanted());
-            if wants != would {
-                return Err(format!(
-                    "{node} wants {wants:?}, and after the whole log {would:?}"
-                ));
-            }
-        }
-        Ok(())
     }
 }

@@ -16,8 +16,9 @@ use dormouse_messages::{
 };
 use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place};
 
-use super::agents::{ModelAgents, container_id};
+use super::agents::ModelAgents;
 use super::faults::Faults;
+use super::life::container_id;
 use super::model::ModelJob;
 use super::simulated::Simulated;
 

@@ -10,18 +10,10 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::{NodeId, Timestamp};
 
-use super::agent_driver::{ModelNode, Note, Present};
-use super::agents::{Due, LifeId, ModelAgents, container_id, life_of};
+use super::agents::ModelAgents;
 use super::faults::{Faults, Plant};
-
-/// A fault that keeps a node from starting containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ailment {
-    /// Every start fails at once.
-    Starts(NodeFault),
-    /// The engine starts a container, but answers too late.
-    Answers,
-}
+use super::life::{Due, LifeId, container_id, life_of};
+use super::model_node::{Ailment, ModelNode, Note, Present};
 
 /// Short compared to the checkpointer's two minutes of waiting for a start.
 const REMOVAL_MS: u64 = 15_000;

@@ -8,22 +8,15 @@
 
 use dormouse_messages::{NodeId, Rank, Timestamp};
 
-use super::agent_driver::fenced;
 use super::agent_link::{Cut, Deadlines};
-use super::agents::{Due, LifeId, ModelAgents, container_id};
-use super::container_runtime::{Container, Gang};
+use super::agents::{ModelAgents, Standing};
 use super::faults::{Faults, Plant};
+use super::gang::{Container, Gang};
+use super::life::{Due, LifeId, container_id, fenced};
 use super::{Action, Engine, EngineError};
 
 /// Time limit for a resumed supervisor to end its overdue containers.
 const ENDING_MS: u64 = 1_500;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
-    until: Timestamp,
-    /// The supervisor's deadline for the containers.
-    ends: Timestamp,
-}
 
 impl Engine {
     pub(super) fn stand(&mut self, node: &NodeId, until: Timestamp) {

@@ -4,77 +4,11 @@
 use dormouse_agent_core::state::AgentState;
 use dormouse_messages::events::{FailedTask, TasksEnded};
 use dormouse_messages::ids::{ContainerId, Rank};
-use dormouse_messages::{NodeId, Sequence, TaskRanges, Timestamp};
+use dormouse_messages::{NodeId, TaskRanges, Timestamp};
 
-use super::agents::{Due, LifeId, ModelAgents, after, life_of};
-use super::container_runtime::exited;
+use super::agents::ModelAgents;
 use super::faults::{Faults, Saving};
-
-/// The tasks of one container.
-#[derive(Debug, Clone, Default)]
-pub struct Queue {
-    newest: Sequence,
-    waiting: TaskRanges,
-    running: TaskRanges,
-    since: Timestamp,
-}
-
-impl Queue {
-    /// Appends tasks; returns the number that begin now if the container was idle.
-    pub fn give(&mut self, tasks: &TaskRanges, now: Timestamp) -> Option<u64> {
-        self.waiting.extend(tasks);
-        if self.running.is_empty() {
-            self.begin(now)
-        } else {
-            None
-        }
-    }
-
-    pub fn begin(&mut self, now: Timestamp) -> Option<u64> {
-        self.running = std::mem::take(&mut self.waiting);
-        self.since = now;
-        (!self.running.is_empty()).then(|| self.running.len())
-    }
-
-    pub fn ended(&mut self) -> TaskRanges {
-        std::mem::take(&mut self.running)
-    }
-
-    pub fn running(&self) -> u64 {
-        self.running.len()
-    }
-
-    /// Removes the tasks that a log reports ended; returns the number that begin now if none runs.
-    pub fn have_ended(
-        &mut self,
-        completed: &TaskRanges,
-        failed: &[FailedTask],
-        now: Timestamp,
-    ) -> Option<u64> {
-        for ended in [&mut self.running, &mut self.waiting] {
-            let _ = ended.take_common(completed);
-            for task in failed {
-                ended.remove(task.task);
-            }
-        }
-        if self.running.is_empty() {
-            self.begin(now)
-        } else {
-            None
-        }
-    }
-
-    pub fn cut_short(&mut self, task_s: f64, now: Timestamp) -> TaskRanges {
-        let done = now.seconds_since(self.since).max(0.0) / task_s.max(1e-6);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "at most a million tasks"
-        )]
-        let done = done.min(1e6) as u32;
-        self.running.take_lowest(done, usize::MAX)
-    }
-}
+use super::life::{Due, LifeId, after, exited, life_of};
 
 pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
     let failed = tasks.take_lowest(1, 1);

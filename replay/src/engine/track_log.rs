@@ -5,11 +5,12 @@ use dormouse_agent_core::Exit;
 use dormouse_messages::events::{ContainerExited, ContainerStarted, TasksEnded};
 use dormouse_messages::{Event, JobId, Rank, Recorded, Timestamp};
 
-use super::agent_driver::Note;
-use super::agents::{Due, LifeId, ModelAgents, after};
-use super::container_runtime::Container;
+use super::agents::ModelAgents;
 use super::faults::Faults;
+use super::gang::Container;
+use super::life::{Due, LifeId, after};
 use super::model::ModelJob;
+use super::model_node::Note;
 
 /// The work lost with a failed incarnation.
 #[derive(Debug, Clone, PartialEq)]

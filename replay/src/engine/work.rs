@@ -6,8 +6,9 @@ use dormouse_messages::events::Progress;
 use dormouse_messages::ids::Rank;
 use dormouse_messages::{NodeId, Timestamp};
 
-use super::agents::{Due, LifeId, ModelAgents, after};
+use super::agents::ModelAgents;
 use super::faults::Faults;
+use super::life::{Due, LifeId, after};
 
 impl ModelAgents {
     /// Starts a gang's work after `pause_s`.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::section::{Run, colour};
 use super::svg::{escape, label, number, ticks};
-use super::{Run, colour};
 
 const WIDTH: f64 = 1040.0;
 const LEFT: f64 = 110.0;

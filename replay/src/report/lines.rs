@@ -1,6 +1,6 @@
 //! Draws lines over time or over jobs.
 
-use super::colour;
+use super::section::colour;
 use super::svg::{escape, label, number, ticks};
 
 const WIDTH: f64 = 1040.0;

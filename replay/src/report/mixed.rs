@@ -4,8 +4,8 @@ use crate::simulate::Point;
 use crate::simulate::mixed::ServiceFigures;
 
 use super::lines::{Chart, Line};
+use super::section::{Run, section};
 use super::svg::{escape, number};
-use super::{Run, section};
 
 pub fn sections(page: &mut String, runs: &[Run<'_>]) {
     if runs.iter().all(|run| run.outcome.mixed.is_none()) {

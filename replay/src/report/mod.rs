@@ -1,25 +1,23 @@
 //! Renders simulations as one page: self-contained HTML with inline SVG, without scripts, in light and
 //! dark.
 //!
-//! - `lines`, `svg`: figures 6 to 9 of the Dorm paper's evaluation; axes.
+//! - `section`: runs and sections; `lines`, `svg`: figures 6 to 9 of the Dorm paper's evaluation; axes.
 //! - `mixed`: services with clients; `bars`: waiting by tenant; `gantt`: jobs over time.
 
 mod bars;
 mod gantt;
 mod lines;
 mod mixed;
+mod section;
 mod svg;
 
 use crate::simulate::compare::METRICS;
 use crate::simulate::{Figures, JobRecord, Outcome};
 use lines::{Chart, Line};
+use section::section;
 use svg::escape;
 
-/// A run and its name.
-pub struct Run<'a> {
-    pub name: String,
-    pub outcome: &'a Outcome,
-}
+pub use section::Run;
 
 const STYLE: &str = "
 :root{--ink:#1d2126;--dim:#68717c;--paper:#fff;--line:#d9dde2;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;--c6:#777}
@@ -30,12 +28,6 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}th,t
 th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto;display:block}
 text{fill:var(--dim);font:12px system-ui,sans-serif}.axis{stroke:var(--line);fill:none}.step{fill:none;stroke-width:1.6}.name{fill:var(--ink)}
 ";
-
-const COLOURS: usize = 7;
-
-fn colour(index: usize) -> String {
-    format!("var(--c{})", index % COLOURS)
-}
 
 /// Renders the page.
 #[must_use]
@@ -131,14 +123,6 @@ fn against_the_first(page: &mut String, runs: &[Run<'_>]) {
         };
         section(page, "Speed-up", &what, &chart.svg_from(1));
     }
-}
-
-fn section(page: &mut String, name: &str, what: &str, drawing: &str) {
-    page.push_str(&format!(
-        "<h2>{}</h2><p>{}</p>{drawing}",
-        escape(name),
-        escape(what)
-    ));
 }
 
 fn table(runs: &[Run<'_>]) -> String {

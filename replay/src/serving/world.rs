@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use super::setting::{Course, Figures, Setting};
 use super::traces::{Trace, gamma};
 use super::watched::{Watched, Window};
-use super::{Course, Figures, Setting};
 use crate::random::Random;
 use dormouse_messages::events::Histogram;
 

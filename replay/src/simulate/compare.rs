@@ -20,7 +20,7 @@ pub const METRICS: [Metric; 6] = [
     ("makespan_s", |figures| figures.makespan_s, true),
     (
         "adjustments",
-        |figures| super::measure::count(figures.adjustments),
+        |figures| super::record::count(figures.adjustments),
         true,
     ),
 ];
@@ -73,7 +73,7 @@ pub fn compare(first: &[&Figures], these: &[&Figures]) -> Vec<Difference> {
 }
 
 fn interval(values: &[f64]) -> (f64, Option<f64>) {
-    let n = super::measure::count(values.len() as u64);
+    let n = super::record::count(values.len() as u64);
     if values.is_empty() {
         return (0.0, None);
     }
@@ -101,7 +101,7 @@ fn student_t(freedom: usize) -> f64 {
         2.052, 2.048, 2.045, 2.042,
     ];
     let z = 1.959_964;
-    let beyond = || z + (z * z * z + z) / (4.0 * super::measure::count(freedom as u64));
+    let beyond = || z + (z * z * z + z) / (4.0 * super::record::count(freedom as u64));
     TABLE
         .get(freedom.saturating_sub(1))
         .copied()

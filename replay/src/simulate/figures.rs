@@ -1,4 +1,4 @@
-//! The figures of a simulation, for tables and `-o json`.
+//! The result of a simulation, and its figures for tables and `-o json`.
 //!
 //! Time averages run from the first submission to the last job's end, at most to the horizon. Completion
 //! time (JCT) counts completed jobs only.
@@ -7,40 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::measure::{End, JobRecord, Measures, count};
-use super::mixed::MixedFigures;
-
-/// A distribution in its own unit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Percentiles {
-    pub mean: f64,
-    pub p50: f64,
-    pub p90: f64,
-    pub p99: f64,
-    pub max: f64,
-}
-
-impl Percentiles {
-    /// Computes nearest-rank percentiles; all 0 without values.
-    #[must_use]
-    pub fn of(mut values: Vec<f64>) -> Self {
-        if values.is_empty() {
-            return Self::default();
-        }
-        values.sort_by(f64::total_cmp);
-        let rank = |percent: usize| {
-            let index = (values.len() * percent).div_ceil(100).saturating_sub(1);
-            values.get(index).copied().unwrap_or(0.0)
-        };
-        Self {
-            mean: values.iter().sum::<f64>() / count(values.len() as u64),
-            p50: rank(50),
-            p90: rank(90),
-            p99: rank(99),
-            max: rank(100),
-        }
-    }
-}
+use super::measure::Measures;
+use super::mixed::{Course, MixedFigures};
+use super::record::{End, JobRecord, Percentiles, Point};
 
 /// One tenant's jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -78,6 +47,45 @@ pub struct Figures {
     pub mixed: Option<MixedFigures>,
 }
 
+/// The result of a simulation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    pub figures: Figures,
+    /// In order of submission.
+    pub jobs: Vec<JobRecord>,
+    pub utilization: Vec<Point>,
+    /// By tenant; the sum is the cluster's utilization.
+    #[serde(skip)]
+    pub utilization_by: BTreeMap<String, Vec<Point>>,
+    pub loss: Vec<Point>,
+    pub adjustments: Vec<Point>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<Course>,
+}
+
+impl Measures {
+    pub fn outcome(mut self) -> Outcome {
+        self.jobs.sort_by(|a, b| {
+            a.submitted_s
+                .total_cmp(&b.submitted_s)
+                .then_with(|| a.job.cmp(&b.job))
+        });
+        Outcome {
+            figures: figures(&self),
+            jobs: self.jobs,
+            utilization: self.utilization.points,
+            utilization_by: self
+                .used_by
+                .into_iter()
+                .map(|(tenant, (_, series))| (tenant, series.points))
+                .collect(),
+            loss: self.loss.points,
+            adjustments: self.adjustments.points,
+            mixed: None,
+        }
+    }
+}
+
 fn completion_s(job: &JobRecord) -> Option<f64> {
     (job.end == End::Completed).then_some(job.ended_s - job.submitted_s)
 }
@@ -86,7 +94,7 @@ fn waiting_s(job: &JobRecord) -> f64 {
     job.started_s.unwrap_or(job.ended_s) - job.submitted_s
 }
 
-pub(super) fn figures(measures: &Measures) -> Figures {
+fn figures(measures: &Measures) -> Figures {
     let jobs = &measures.jobs;
     let makespan_s = jobs.iter().map(|job| job.ended_s).fold(0.0, f64::max);
     let from_s = jobs.first().map_or(0.0, |job| job.submitted_s);

@@ -10,92 +10,8 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, Event, Fact, JobId, NodeId, Resource, Timestamp};
 use dormouse_state::{ClusterState, ContainerPhase};
-use serde::Serialize;
 
-use super::figures::{self, Figures};
-use super::mixed::Course;
-
-/// The second from which a value holds, and the value.
-pub type Point = (f64, f64);
-
-/// A job's containers during a time span.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Bar {
-    pub from_s: f64,
-    pub to_s: f64,
-    pub containers: u32,
-}
-
-/// The end of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum End {
-    Completed,
-    Failed,
-    Cancelled,
-}
-
-/// One job; times are seconds from the beginning.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct JobRecord {
-    pub job: JobId,
-    pub submitted_s: f64,
-    pub started_s: Option<f64>,
-    pub ended_s: f64,
-    pub end: End,
-    pub bars: Vec<Bar>,
-}
-
-/// The result of a simulation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
-    pub figures: Figures,
-    /// In order of submission.
-    pub jobs: Vec<JobRecord>,
-    pub utilization: Vec<Point>,
-    /// By tenant; the sum is the cluster's utilization.
-    #[serde(skip)]
-    pub utilization_by: BTreeMap<String, Vec<Point>>,
-    pub loss: Vec<Point>,
-    pub adjustments: Vec<Point>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mixed: Option<Course>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Series {
-    pub points: Vec<Point>,
-}
-
-impl Series {
-    fn push(&mut self, at_s: f64, value: f64) {
-        match self.points.last_mut() {
-            Some(last) if last.0 >= at_s => last.1 = value,
-            Some(last) if (last.1 - value).abs() < 1e-12 => {}
-            _ => self.points.push((at_s, value)),
-        }
-    }
-
-    pub fn mean(&self, from_s: f64, to_s: f64) -> f64 {
-        mean(&self.points, from_s, to_s)
-    }
-
-    pub fn largest(&self) -> f64 {
-        self.points.iter().map(|point| point.1).fold(0.0, f64::max)
-    }
-}
-
-/// Returns the mean of a step function from `from_s` to `to_s`; 0 before the first point.
-#[must_use]
-pub fn mean(points: &[Point], from_s: f64, to_s: f64) -> f64 {
-    let ends = points.iter().skip(1).map(|point| point.0);
-    let ends = ends.chain([f64::INFINITY]);
-    let parts = points
-        .iter()
-        .zip(ends)
-        .map(|((since_s, value), end_s)| (end_s.min(to_s) - since_s.max(from_s)).max(0.0) * value);
-    parts.sum::<f64>() / (to_s - from_s).max(f64::MIN_POSITIVE)
-}
+use super::record::{Bar, End, JobRecord, Series, count};
 
 #[derive(Debug, Clone, Default)]
 struct Live {
@@ -134,7 +50,7 @@ pub(crate) struct Measures {
     total: Amounts,
     running: BTreeMap<ContainerId, NodeId>,
     used: Amounts,
-    used_by: BTreeMap<String, (Amounts, Series)>,
+    pub used_by: BTreeMap<String, (Amounts, Series)>,
     /// Nodes have joined since the tenants' parts were computed.
     resized: bool,
     live: BTreeMap<JobId, Live>,
@@ -336,27 +252,6 @@ impl Measures {
             }
         }
     }
-
-    pub fn outcome(mut self) -> Outcome {
-        self.jobs.sort_by(|a, b| {
-            a.submitted_s
-                .total_cmp(&b.submitted_s)
-                .then_with(|| a.job.cmp(&b.job))
-        });
-        Outcome {
-            figures: figures::figures(&self),
-            jobs: self.jobs,
-            utilization: self.utilization.points,
-            utilization_by: self
-                .used_by
-                .into_iter()
-                .map(|(tenant, (_, series))| (tenant, series.points))
-                .collect(),
-            loss: self.loss.points,
-            adjustments: self.adjustments.points,
-            mixed: None,
-        }
-    }
 }
 
 fn of(total: &Amounts, used: &Amounts) -> f64 {
@@ -369,9 +264,4 @@ fn of(total: &Amounts, used: &Amounts) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
 fn part(used: &Amounts, resource: &Resource, total: u64) -> f64 {
     used.get(resource) as f64 / total as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts below 2^53 are exact")]
-pub(super) fn count(value: u64) -> f64 {
-    value as f64
 }

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::figures::Percentiles;
-use super::measure::{End, JobRecord, Point, count, mean};
+use super::record::{End, JobRecord, Percentiles, Point, count, mean};
 use crate::engine::{Engine, Sample};
 use crate::scenario::Scenario;
 

@@ -1,5 +1,6 @@
 //! Simulates a scenario on the engine. One scenario always gives one log, byte for byte.
 //!
+//! - `record`: jobs, series and distributions.
 //! - `measure`, [`mixed`]: measure the events, which are then forgotten.
 //! - [`figures`]: the result after the last job's end; [`compare`]: compares policies.
 //!
@@ -9,6 +10,7 @@ pub mod compare;
 pub mod figures;
 mod measure;
 pub mod mixed;
+mod record;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +20,10 @@ use dormouse_messages::{Event, JobId, LogClock, Recorded, Timestamp};
 
 use crate::engine::{Action, Engine, EngineError, Faults};
 use crate::scenario::Scenario;
-pub use figures::{Figures, Percentiles, TenantFigures};
+pub use figures::{Figures, Outcome, TenantFigures};
 pub(crate) use measure::Measures;
-pub use measure::{Bar, End, JobRecord, Outcome, Point, mean};
 use mixed::Mixed;
+pub use record::{Bar, End, JobRecord, Percentiles, Point, mean};
 
 /// The start of every simulation: 2026-01-01T00:00:00Z.
 pub const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::classes::Preemption;
 use dormouse_messages::events::{AllocationDecided, ServiceScaled, TenantGranted};
 use dormouse_messages::grants::Grants;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::Preemption;
 use dormouse_messages::service::Scaling;
 use dormouse_messages::{Event, PriorityClass};
 use dormouse_replay::engine::{Action, Engine, ModelJob};

@@ -19,7 +19,6 @@ use dormouse_messages::events::{
     JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRequeued, JobRevised,
     PlanAccepted, PlanMissed, SubmissionReceived,
 };
-use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{JobDocument, JobSpec, Urgency};
 use dormouse_messages::serialized_spec::bytes_of;
 use dormouse_messages::subject::MEASURED;
@@ -30,16 +29,17 @@ use dormouse_messages::{
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
+use crate::checks::{check_containers, check_limit, check_priority, check_weight};
+use crate::decode::{decode, full_name};
 use crate::gpu;
 use crate::limits::{
     Beyond, check_dependencies, check_grants, check_job_weight, check_partition, check_tenant,
     class_of, of_no_node,
 };
 use crate::measured;
-use crate::parse::{
-    Refusal, check_containers, check_limit, check_priority, check_weight, decode, parse_job,
-};
+use crate::parse::parse_job;
 use crate::plan::{Planned, state_digest};
+use crate::refusal::Refusal;
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
@@ -507,10 +507,4 @@ fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result
         return Err(Refusal::new("no_checkpoint", reason));
     }
     Ok(())
-}
-
-/// Strips the tenant's prefix.
-pub(crate) fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError> {
-    let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
-    JobId::new(tenant, name)
 }

@@ -4,7 +4,7 @@ use dormouse_messages::job::JobDocument;
 use dormouse_messages::quantity::Written;
 use dormouse_messages::{Amounts, Resource};
 
-use crate::parse::Refusal;
+use crate::refusal::Refusal;
 
 /// Returns a document's GPU limit in thousandths and GPU memory in bytes.
 ///

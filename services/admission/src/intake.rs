@@ -111,26 +111,11 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the payload; `None` if cut off or malformed.
-pub fn payload(received: &SubmissionReceived) -> Option<Vec<u8>> {
-    let bytes = match received.raw_encoding {
-        RawEncoding::Utf8 => received.raw.clone().into_bytes(),
-        RawEncoding::Hex => unhex(&received.raw)?,
-    };
-    (bytes.len() as u64 == received.bytes).then_some(bytes)
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::Admission;
+    use crate::decode::payload;
     use crate::state::AdmissionState;
     use dormouse_messages::{
         By, Decider, Envelope, Fold, Recorded, Role, Sequence, Timestamp, Writer,

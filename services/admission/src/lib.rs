@@ -1,12 +1,15 @@
 //! Admission: decides submissions and releases queued jobs. The crate is a pure decider and does no I/O.
 //!
 //! - `decide`, `state`, `folded`: the decider, its state, and the handled events.
-//! - `intake`, `parse`: messages to events, documents to specifications.
+//! - `intake`, `decode`, `parse`: messages to events, events to documents, documents to specifications.
 //! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
+//! - `checks`: checks that several parts share; `refusal`: the result of a failed check.
 //! - `limits`: the operator's bounds; `measured`: tenants' measurements; [`plan`]: plan tokens.
 //! - `release`: the order of releases.
 
+mod checks;
 mod decide;
+mod decode;
 mod folded;
 mod gpu;
 mod intake;
@@ -15,6 +18,7 @@ mod measured;
 mod parse;
 pub mod plan;
 mod python;
+mod refusal;
 mod release;
 mod roles;
 mod service;
@@ -22,7 +26,10 @@ mod state;
 mod tasks;
 mod workdir;
 
+pub use checks::SIGNALS;
 pub use decide::Admission;
+pub use decode::{decode, document};
 pub use intake::{arrived, received, recorded, shed};
-pub use parse::{Refusal, SIGNALS, decode, document, parse_job};
+pub use parse::parse_job;
+pub use refusal::Refusal;
 pub use state::AdmissionState;

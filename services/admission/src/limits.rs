@@ -12,7 +12,7 @@ use dormouse_messages::{
 };
 use dormouse_state::{Above, Queues};
 
-use crate::parse::Refusal;
+use crate::refusal::Refusal;
 use crate::state::AdmissionState;
 
 /// Checks that the tenant may submit. With required grants, the key of an unnamed or removed tenant may still

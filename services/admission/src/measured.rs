@@ -11,19 +11,9 @@ use dormouse_messages::events::{ServiceMeasured, SubmissionReceived};
 use dormouse_messages::measured::{DEFAULT_PROXY, MOST_AHEAD_S, MOST_LATE_S};
 use dormouse_messages::{GatewayId, JobId, MeasuredDocument, TenantId, Timestamp};
 
-use crate::decide::full_name;
-use crate::parse::{Refusal, decode};
+use crate::decode::{decode, full_name};
+use crate::refusal::Refusal;
 use crate::state::AdmissionState;
-
-/// For each service: eight proxies that report every two seconds.
-const MOST_PER_SERVICE: u32 = 4;
-
-/// Returns the measurements accepted per second.
-pub(crate) fn rate(services: usize) -> u32 {
-    let services = u32::try_from(services).unwrap_or(u32::MAX);
-    // A tenant without services still gets refusals.
-    services.max(1).saturating_mul(MOST_PER_SERVICE)
-}
 
 /// Validates a measurement.
 pub(crate) fn accept(

@@ -4,7 +4,7 @@ use dormouse_messages::job::{JobDocument, Kind};
 use dormouse_messages::python::Requirements;
 use dormouse_messages::{Python, WrittenPython};
 
-use crate::parse::Refusal;
+use crate::refusal::Refusal;
 
 /// Returns the packages.
 ///

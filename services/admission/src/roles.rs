@@ -6,7 +6,8 @@ use dormouse_messages::job::{Executor, JobDocument, Kind};
 use dormouse_messages::roles::{ROLES, RoleDocument, RoleSpec, WORKER};
 use dormouse_messages::{Amounts, Resource};
 
-use crate::parse::{self, MAX_CONTAINERS, Refusal};
+use crate::checks::{self, MAX_CONTAINERS};
+use crate::refusal::Refusal;
 
 /// A few parameter servers serve hundreds of workers.
 const MAX_COUNT: u32 = 64;
@@ -94,7 +95,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 }
 
 fn demand(name: &str, role: &RoleDocument) -> Result<Amounts, Refusal> {
-    let demand = parse::amounts(&format!("roles.{name}.demand"), &role.demand)?;
+    let demand = checks::amounts(&format!("roles.{name}.demand"), &role.demand)?;
     let gpu = demand.get(&Resource::Gpu);
     if gpu.is_multiple_of(1000) {
         Ok(demand)
@@ -109,7 +110,7 @@ fn demand(name: &str, role: &RoleDocument) -> Result<Amounts, Refusal> {
 fn check_text(name: &str, role: &RoleDocument) -> Result<(), Refusal> {
     let commands = role.command.iter();
     let words = commands.flat_map(|it| it.start.iter().chain(&it.resume));
-    match parse::unfit(words, &role.env) {
+    match checks::unfit(words, &role.env) {
         Some(why) => refuse(format!("roles.{name}: {why}")),
         None => Ok(()),
     }

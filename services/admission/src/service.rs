@@ -3,7 +3,8 @@
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobDocument, Kind, Success};
 use dormouse_messages::service::{Ready, Resize, ResizeMode, Service};
 
-use crate::parse::{Refusal, SIGNALS};
+use crate::checks::SIGNALS;
+use crate::refusal::Refusal;
 
 /// Longer than any model load or answer.
 const MAX_WAIT_S: u32 = 3_600;

@@ -10,7 +10,10 @@ use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_state::{ClusterState, Queues};
 use serde::{Deserialize, Serialize};
 
-use crate::{folded, measured};
+use crate::folded;
+
+/// For each service: eight proxies that report every two seconds.
+const MOST_PER_SERVICE: u32 = 4;
 
 /// Admission's folded state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -178,7 +181,7 @@ impl AdmissionState {
         let services = self.services.get(tenant).map_or(0, BTreeSet::len);
         let rates = Rates {
             submissions: self.queues.config.grants.max_rate(tenant),
-            measured: measured::rate(services),
+            measured: measured_rate(services),
         };
         (stand, rates)
     }
@@ -235,4 +238,11 @@ impl AdmissionState {
     pub fn is_taken(&self, job: &JobId) -> bool {
         self.queues.jobs.contains_key(job) || self.ended.contains_key(job)
     }
+}
+
+/// Returns the measurements accepted per second.
+fn measured_rate(services: usize) -> u32 {
+    let services = u32::try_from(services).unwrap_or(u32::MAX);
+    // A tenant without services still gets refusals.
+    services.max(1).saturating_mul(MOST_PER_SERVICE)
 }

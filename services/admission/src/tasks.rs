@@ -4,7 +4,8 @@ use dormouse_messages::job::{
     Checkpoint, CheckpointMode, Containers, Executor, JobDocument, Kind, Success,
 };
 
-use crate::parse::{MAX_CONTAINERS, Refusal};
+use crate::checks::MAX_CONTAINERS;
+use crate::refusal::Refusal;
 
 /// Each failing task is remembered separately.
 const MAX_TASKS: u32 = 1_000_000;

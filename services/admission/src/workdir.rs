@@ -3,7 +3,7 @@
 use dormouse_messages::job::{JobDocument, Kind};
 use dormouse_messages::{Workdir, WrittenWorkdir};
 
-use crate::parse::Refusal;
+use crate::refusal::Refusal;
 
 /// Returns the packed folder.
 ///

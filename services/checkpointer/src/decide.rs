@@ -26,11 +26,12 @@
 //! holders exited, by the agent's report, or their node is lost. The placer chooses nodes, the optimizer
 //! sizes.
 
-use dormouse_messages::{Decider, Decision, JobId, Proposal, Timestamp, Writer};
+use dormouse_messages::{Decider, Decision, JobId, Timestamp, Writer};
 use dormouse_state::{ClusterState, Job};
 
+use crate::incarnation::{Step, earliest};
 use crate::room::Room;
-use crate::step::{Step, step};
+use crate::step::step;
 
 /// The checkpointer's decider.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +53,7 @@ const ENVIRONMENT_S: u32 = 900;
 
 impl Checkpointer {
     /// Returns the start time-out in seconds.
-    pub(crate) const fn start_timeout_of(&self, job: &Job) -> u32 {
+    const fn start_timeout_of(&self, job: &Job) -> u32 {
         if job.has_packages {
             self.start_timeout_s + ENVIRONMENT_S
         } else {
@@ -72,24 +73,11 @@ impl Decider for Checkpointer {
         let mut jobs: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
         jobs.sort_by_key(|(_, job)| job.released);
         for (id, job) in jobs {
-            match step(self, state, (id, job), now, &mut room) {
+            match step(self.start_timeout_of(job), state, (id, job), now, &mut room) {
                 Step::Append(proposal) => decision.proposals.push(*proposal),
                 Step::Wait(until) => decision.next_wake = earliest(decision.next_wake, until),
             }
         }
         decision
-    }
-}
-
-pub(crate) fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-impl From<Proposal> for Step {
-    fn from(proposal: Proposal) -> Self {
-        Self::Append(Box::new(proposal))
     }
 }

@@ -30,21 +30,14 @@ use dormouse_messages::job::Success;
 use dormouse_messages::{Proposal, Rank, Sequence, Timestamp};
 use dormouse_state::{Change, ContainerPhase, LifeContainer, LifePhase, Members, Readiness};
 
-use crate::decide::{Checkpointer, earliest};
+use crate::incarnation::{Act, Step, completed, earliest};
 use crate::room::{self, Placed, Room};
-use crate::step::{Act, Step, completed};
 
 /// Grace for stops; the job's own grace is over by then.
 const STOP_GRACE_S: u32 = 10;
 
 /// Returns the due step.
-pub fn step(
-    act: &Act<'_>,
-    members: &Members,
-    config: &Checkpointer,
-    now: Timestamp,
-    room: &mut Room<'_>,
-) -> Step {
+pub fn step(act: &Act<'_>, members: &Members, now: Timestamp, room: &mut Room<'_>) -> Step {
     if let Some(requested) = act.job.cancel_requested {
         return act.stop(StopReason::Cancelled, requested);
     }
@@ -53,14 +46,14 @@ pub fn step(
         return over;
     }
     if act.life.phase == LifePhase::Starting {
-        return act.starting(config, now);
+        return act.starting(now);
     }
     if let Some(without) = elastic.without_dead() {
         return without;
     }
     match &members.change {
-        Some(change) => elastic.changing(change, config, now),
-        None => elastic.change(config, now, room),
+        Some(change) => elastic.changing(change, now),
+        None => elastic.change(now, room),
     }
 }
 
@@ -218,7 +211,7 @@ impl Elastic<'_> {
         assignment.map_or(self.act.life.epoch, |assignment| assignment.epoch)
     }
 
-    fn changing(&self, change: &Change, config: &Checkpointer, now: Timestamp) -> Step {
+    fn changing(&self, change: &Change, now: Timestamp) -> Step {
         let left = change.leave.iter().all(|rank| !self.lives(*rank));
         let slow: Vec<Rank> = change
             .join
@@ -243,7 +236,7 @@ impl Elastic<'_> {
         if let Some(leave) = self.leaving(change, now) {
             return leave;
         }
-        let patience_s = self.patience_s(config);
+        let patience_s = self.patience_s();
         let given_up = change.since.plus_ms(u64::from(patience_s) * 1000);
         let not_asked = |rank: &Rank| !change.stopping.contains(rank);
         let slow: Vec<Rank> = slow.into_iter().filter(not_asked).collect();
@@ -257,10 +250,10 @@ impl Elastic<'_> {
         Step::Wait(deadline.into_iter().chain(given_up).min())
     }
 
-    fn patience_s(&self, config: &Checkpointer) -> u32 {
+    fn patience_s(&self) -> u32 {
         let serving = self.act.job.serving;
         let ready_s = serving.map_or(0, |serving| serving.ready_timeout_s);
-        config.start_timeout_of(self.act.job) + ready_s
+        self.act.start_timeout_s + ready_s
     }
 
     fn is_awaited(&self, rank: Rank) -> bool {
@@ -312,11 +305,11 @@ impl Elastic<'_> {
             .all(|gateway| by.is_some_and(|by| by.contains(gateway)))
     }
 
-    fn change(&self, config: &Checkpointer, now: Timestamp, room: &mut Room<'_>) -> Step {
+    fn change(&self, now: Timestamp, room: &mut Room<'_>) -> Step {
         let job = self.act.job;
         let is_restarted = self.act.adjusted().is_some() || job.assignment.is_none();
         if is_restarted && !job.is_served() {
-            return self.act.living(config, now);
+            return self.act.living(now);
         }
         let own = job.assignment.as_ref();
         let own = own.filter(|own| own.incarnation == self.act.life.incarnation);

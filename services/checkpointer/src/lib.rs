@@ -2,11 +2,13 @@
 //! I/O.
 //!
 //! - `decide`, `step`: the decider, and the due step of one job.
+//! - `incarnation`: the steps of an incarnation.
 //! - `elastic`, `tasks`: partitions resized in place, task sets.
 //! - `limits`, `room`: time limits, free capacity.
 
 mod decide;
 mod elastic;
+mod incarnation;
 mod limits;
 mod room;
 mod step;

@@ -4,7 +4,7 @@ use dormouse_messages::events::{JobCancelled, JobFailed, PartitionWarned, StopRe
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
 use dormouse_state::{Job, LifePhase, queue_limit_over};
 
-use crate::step::{Act, Step};
+use crate::incarnation::{Act, Step};
 
 /// After a silence of the log, agents get this time to report exits that came in time.
 const HEARING_MS: u64 = 3_000;

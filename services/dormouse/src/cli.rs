@@ -5,12 +5,15 @@ mod accounts;
 mod changes;
 mod gateway;
 mod history;
+mod job_name;
 mod jobs;
 mod list;
 mod notebooks;
 pub mod others;
+mod point;
 mod questions;
 mod serve;
+mod simulate;
 mod since;
 mod tenants;
 mod web;
@@ -21,26 +24,26 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dormouse_messages::Prefix;
 
-pub use crate::commands::simulate::SimulateArgs;
-pub use accounts::{
-    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, TenantCreateArgs, UserCommand,
-};
+pub use accounts::{AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, UserCommand};
 pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
-pub use history::{At, LogCommand, LogFileArg, ReplayCommand, SliceRange, TimelineArgs};
-pub(crate) use jobs::job_id;
+pub use history::{LogCommand, ReplayCommand, SliceRange, TimelineArgs};
+pub(crate) use job_name::job_id;
+pub use job_name::{DEFAULT_TENANT, NamedJob};
 pub use jobs::{
-    DEFAULT_TENANT, DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs,
-    JobTraceArgs, NamedJob, NodeArg, NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs,
-    ReviseArgs, RunArgs, SubmitArgs,
+    DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs, NodeArg,
+    NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs, SubmitArgs,
 };
 pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
 pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
-pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
+pub use point::{At, LogFileArg, PointArgs};
+pub use questions::{ExplainArgs, LedgerArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
+pub use simulate::{Seeds, SimulateArgs, Source};
 pub use since::{Limit, Since};
 pub use tenants::{
-    GrantArgs, TenantChangeArgs, TenantCommand, TenantRemoveArgs, TenantSetArgs, TenantShowArgs,
+    GrantArgs, TenantChangeArgs, TenantCommand, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs,
+    TenantShowArgs,
 };
 pub use web::WebArgs;
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
@@ -436,8 +439,6 @@ pub struct SupervisorArgs {
 pub struct ClusterArgs {
     #[command(subcommand)]
     pub command: Option<ClusterCommand>,
-    #[command(flatten)]
-    pub watch: WatchArg,
 }
 
 /// Subcommands of `cluster`.

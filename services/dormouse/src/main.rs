@@ -3,8 +3,9 @@
 //! - `cli` declares commands and flags; `commands` runs most of them.
 //! - `up`, `serve`, `web` and `demo` run clusters, services, the page and the demo.
 //! - `context` finds the cluster; `print`, `render`, `describe` and `error` make the output.
-//! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure.
+//! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure; `build_id` names the build.
 
+mod build_id;
 mod cli;
 mod clock;
 mod cluster_metrics;
@@ -150,13 +151,9 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(command) => tenant(&context, &command).await,
         Command::Accounts(command) => commands::accounts::run(&context, &command).await,
-        Command::Cluster(ClusterArgs {
-            command: None,
-            watch,
-        }) => commands::nodes::cluster(&context, watch).await,
+        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
         Command::Cluster(ClusterArgs {
             command: Some(ClusterCommand::Prune(args)),
-            ..
         }) => commands::prune::run(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(LogCommand::Tail { from, who }) => {
@@ -202,7 +199,7 @@ async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8
         TenantCommand::Show(args) => commands::tenants::show(context, args).await,
         TenantCommand::Set(args) => commands::tenants::set(context, args).await,
         TenantCommand::Remove(args) => commands::tenants::remove(context, args).await,
-        TenantCommand::Create(args) => commands::accounts::create_tenant(context, args).await,
+        TenantCommand::Create(args) => commands::tenants::create(context, args).await,
         TenantCommand::User(command) => commands::accounts::user(context, command).await,
     }
 }

@@ -27,22 +27,14 @@ use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::DONE;
-use crate::web;
+use crate::{build_id, web};
 
 mod api;
+mod role;
+
+pub use role::Role;
 
 const SAY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Settings of a service in this process.
-#[derive(Debug, Clone)]
-pub struct Role {
-    pub data: PathBuf,
-    pub local: LocalNodes,
-    pub takeover: Duration,
-    pub own_thread: bool,
-    pub json_status: bool,
-    pub tenant_bytes: Option<u64>,
-}
 
 /// Returns the name of a service.
 #[must_use]
@@ -111,32 +103,11 @@ async fn decider<D: Decider>(
         own_thread: role.own_thread,
         // Three services fold the same state to different positions.
         snapshot_dir: Some(role.data.join("snapshots").join(D::WRITER.as_str())),
-        build: build(),
+        build: build_id::build(),
         ..ServiceOptions::default()
     };
     run_service(decider, log, options, inputs, shutdown).await?;
     Ok(())
-}
-
-/// Names this build by version, size and time of the executable: other builds' snapshots are not used.
-pub(crate) fn build() -> String {
-    let executable = std::env::current_exe().and_then(std::fs::metadata);
-    let modified = executable
-        .as_ref()
-        .ok()
-        .and_then(|file| file.modified().ok());
-    let modified = modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-    match (executable, modified) {
-        (Ok(file), Some(at)) => {
-            format!(
-                "{}-{:x}-{:x}",
-                env!("CARGO_PKG_VERSION"),
-                file.len(),
-                at.as_secs()
-            )
-        }
-        _ => env!("CARGO_PKG_VERSION").to_owned(),
-    }
 }
 
 fn watched(state: &ClusterState) -> Watched {
@@ -177,7 +148,7 @@ pub async fn agent(
     log: Log,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    config.build = build();
+    config.build = build_id::build();
     dormouse_node_agent::run(config, log, shutdown.cancelled_owned()).await?;
     Ok(())
 }
@@ -339,7 +310,7 @@ fn gateway_config(context: &Context, args: &GatewayArgs) -> anyhow::Result<Gatew
         wait: args.wait,
         keep: Some(Keep::new(
             context.data.join("gateways").join(name.as_str()),
-            build(),
+            build_id::build(),
         )),
         ..GatewayConfig::new(name, args.listen)
     })

@@ -28,7 +28,7 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 use crate::serve::{self, Role};
-use crate::web;
+use crate::{build_id, web};
 
 const SERVICES: [ServiceArg; 6] = [
     ServiceArg::Admission,
@@ -230,7 +230,7 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
         threads: GATEWAY_THREADS,
         keep: Some(Keep::new(
             options.data.join("gateways").join(name.as_str()),
-            serve::build(),
+            build_id::build(),
         )),
         grace: Duration::from_secs(5),
         ..GatewayConfig::new(name.clone(), listen)

@@ -13,12 +13,12 @@ use dormouse_runtime::{Log, LogItem, LogWentBack};
 use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
+use crate::build_id;
 use crate::cli::WebArgs;
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::describe::describe;
 use crate::print;
-use crate::serve;
 
 /// Queries are answered between batches.
 const BATCH: usize = 1_024;
@@ -104,7 +104,7 @@ fn config(listen: SocketAddr, hosts: Vec<String>, access: Access) -> Config {
         hosts,
         access,
         describe,
-        build: serve::build(),
+        build: build_id::build(),
     }
 }
 

@@ -1,15 +1,16 @@
 //! The gateway: a reverse proxy in front of services' replicas. Its routes are a fold of the log; it reports
 //! traffic for the autoscaler, and works on without the log.
 //!
-//! - Pure: [`routes`], [`served`], [`balance`], [`window_stats`] (sums), [`drain`], [`target`] (which service),
-//!   [`access`], [`notebook`], [`headers`].
+//! - Pure: [`routes`], [`served`], [`balance`], [`window_stats`] (sums), [`drain`], [`target`] (which
+//!   service), [`access`], [`notebook`], [`headers`].
 //! - Driver: `run`, `server` (threads), `proxy` (one request), `snapshot` (snapshots).
-//! - State: `shared_state` (all), `service` (one service), `in_flight` (one request); `upstream`, `body`, `splice`, `watched`
-//!   (connections), `responses` (own answers).
+//! - State: `shared_state` (all), `service` (one service), `in_flight` (one request);
+//!   `upstream`, `body`, `answer`, `splice`, `watched` (connections), `responses` (own answers).
 //!
 //! Invariant: an accepted request is answered, or its client gets a reason.
 
 pub mod access;
+mod answer;
 pub mod balance;
 mod body;
 mod config;

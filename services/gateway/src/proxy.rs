@@ -16,7 +16,8 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use crate::access::{self, Trust};
-use crate::body::{ANSWER_IDLE, Answer, Inbound, Outbound};
+use crate::answer::{ANSWER_IDLE, Answer, Inbound};
+use crate::body::Outbound;
 use crate::headers;
 use crate::in_flight::InFlight;
 use crate::notebook::{self, Pass};

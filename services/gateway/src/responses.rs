@@ -9,7 +9,7 @@ use http_body_util::Full;
 use serde_json::json;
 
 use crate::access::Denied;
-use crate::body::Answer;
+use crate::answer::Answer;
 use crate::service::Refused;
 use crate::target::NoTarget;
 

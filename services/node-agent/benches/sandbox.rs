@@ -8,13 +8,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dormouse_agent_core::Exit;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, User};
+use dormouse_node_agent::runtime::ContainerRuntime;
+use dormouse_node_agent::user::User;
 use dormouse_runtime::{Clock as _, SystemClock};
 use tokio::sync::mpsc;
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 
-use dormouse_agent_core::{Agent as Core, Effect, Offer};
+use dormouse_agent_core::{Agent as Core, Effect, Exit, NotStarted, Offer};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
@@ -40,7 +40,7 @@ use crate::logs::Alive;
 use crate::members::{self, Answers};
 use crate::plan;
 use crate::report::{self, Reports};
-use crate::runtime::{ContainerRuntime, Exit, NotStarted};
+use crate::runtime::ContainerRuntime;
 use crate::snapshot::AgentSnapshot;
 use crate::state::AgentState;
 use crate::store::Store;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use dormouse_messages::Incarnation;
 
 use crate::folder::{Below, Entry, Folder};
-use crate::runtime::User;
+use crate::user::User;
 
 /// Larger checkpoints are used unsealed.
 const FILES_LIMIT: usize = 10_000;

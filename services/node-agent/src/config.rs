@@ -13,8 +13,8 @@ use dormouse_messages::{Amounts, NodeId};
 use crate::layout::Layout;
 use crate::nvml;
 use crate::rotate::LogBounds;
-use crate::runtime::User;
 use crate::store::settings::StoreSettings;
+use crate::user::User;
 
 /// The runtime of the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

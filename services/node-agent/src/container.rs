@@ -20,6 +20,7 @@ use actix::prelude::*;
 use futures::future::AbortHandle;
 use nix::sys::signal::Signal;
 
+use dormouse_agent_core::Exit;
 use dormouse_messages::{ContainerId, Sequence};
 
 pub use messages::{
@@ -30,7 +31,7 @@ pub use storing::Storage;
 
 use crate::container_record::{ContainerRecord, ContainerRecords};
 use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
-use crate::runtime::{ContainerRuntime, Exit};
+use crate::runtime::ContainerRuntime;
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};
 

@@ -37,6 +37,7 @@ use futures::{FutureExt, StreamExt};
 use nix::sys::signal::Signal;
 use tokio::sync::oneshot;
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::{EnvValue, Mount as JobMount};
 use dormouse_messages::{ContainerId, Sequence};
@@ -44,7 +45,9 @@ use dormouse_messages::{ContainerId, Sequence};
 use crate::NO_PROGRAM;
 use crate::code;
 use crate::config::AgentConfig;
+use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
+use crate::disk_error::of_jobs_folder;
 use crate::exec::attached::Attached;
 use crate::executor::GO;
 use crate::folder::aside;
@@ -55,10 +58,7 @@ use crate::network::READY;
 use crate::preparing::Preparing;
 use crate::process;
 use crate::procfs;
-use crate::runtime::{
-    ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
-    of_jobs_folder,
-};
+use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
 use crate::secrets;
 pub use deadline::end_all;
 pub(crate) use deadline::supervisor;

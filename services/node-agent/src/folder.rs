@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use tokio::sync::Semaphore;
 
-use crate::runtime::User;
+use crate::user::User;
 
 /// Limit on concurrent looks. Most of the runtime's 512 threads must remain for starts and kills.
 static LOOKS: Semaphore = Semaphore::const_new(64);

@@ -32,13 +32,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use sha2::{Digest, Sha256};
+
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Python, Rank};
 
 use crate::folder::Below;
-use crate::python;
-use crate::rotate;
-use crate::store;
-use crate::tasks::TASKS;
 
 const CONTAINER_DEPTH: u32 = 4;
 
@@ -59,6 +57,9 @@ pub const TOKENS: &str = "tokens";
 
 /// The progress file of a container.
 pub const PROGRESS: &str = "progress.jsonl";
+
+/// Folder of tasks' output in a container's directory.
+pub const TASKS: &str = "tasks";
 
 /// The output file of a container.
 pub const STDOUT: &str = "stdout.log";
@@ -109,7 +110,9 @@ impl Layout {
     /// Returns the folder of one environment.
     #[must_use]
     pub fn environment(&self, tenant: &str, python: &Python) -> PathBuf {
-        self.environments().join(tenant).join(python::key(python))
+        self.environments()
+            .join(tenant)
+            .join(environment_name(python))
     }
 
     /// Returns the parent of all container directories.
@@ -200,7 +203,7 @@ impl Layout {
     /// Returns the path to resume from, local even for a stored checkpoint.
     #[must_use]
     pub fn resumed(&self, job: &JobId, uri: &str) -> PathBuf {
-        if !store::is_stored(uri) {
+        if !is_stored(uri) {
             return PathBuf::from(path_of(uri));
         }
         let name = uri.rsplit('/').next().unwrap_or_default();
@@ -252,6 +255,22 @@ impl Layout {
     pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
         Below::new(self.checkpoints.clone(), format!("{job}/{incarnation}"))
     }
+}
+
+/// Returns the name of an environment within its tenant.
+#[must_use]
+pub fn environment_name(python: &Python) -> String {
+    let mut digest = Sha256::new();
+    for word in python.version.iter().chain(&python.requirements) {
+        digest.update(word);
+        digest.update("\n");
+    }
+    let digest = digest.finalize();
+    digest
+        .iter()
+        .take(16)
+        .map(|it| format!("{it:02x}"))
+        .collect()
 }
 
 fn folders_at(root: &Path, depth: u32) -> io::Result<Vec<String>> {
@@ -320,18 +339,6 @@ pub fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
     Below::new(root.to_owned(), way).open()?.file(name)
 }
 
-/// Lists the files of a rotated stream from [`logs_path`], oldest first.
-#[must_use]
-pub fn log_parts(path: &Path) -> Vec<PathBuf> {
-    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
-        return Vec::new();
-    };
-    let parts = Below::new(parent.to_owned(), "").open();
-    let parts = parts.map(|folder| rotate::parts(&folder, &name.to_string_lossy()));
-    let parts = parts.unwrap_or_default().into_iter();
-    parts.map(|part| parent.join(part)).collect()
-}
-
 /// Returns a task's output file in a container's directory.
 #[must_use]
 pub fn task_output_in(directory: &Path, task: u32) -> PathBuf {
@@ -358,26 +365,9 @@ pub fn path_of(uri: &str) -> &str {
     uri.strip_prefix("file://").unwrap_or(uri)
 }
 
-/// Reports whether the error lies with this node's disk.
+/// Reports whether a URI names a store and not a folder.
 #[must_use]
-pub fn is_of_the_disk(error: &io::Error) -> bool {
-    use ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    let full_or_closed = matches!(
-        error.kind(),
-        StorageFull | QuotaExceeded | PermissionDenied | ReadOnlyFilesystem
-    );
-    full_or_closed || error.raw_os_error() == Some(nix::libc::EIO)
-}
-
-/// Describes a file's error, with advice.
-#[must_use]
-pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> String {
-    let advice = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free space on this node's disk",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; let the node's agent write there"
-        }
-        _ => "",
-    };
-    format!("{what} {}: {error}{advice}", path.display())
+pub fn is_stored(uri: &str) -> bool {
+    uri.split_once("://")
+        .is_some_and(|(scheme, _)| scheme != "file")
 }

@@ -28,7 +28,9 @@ pub mod code;
 pub mod config;
 pub mod connect;
 pub mod container;
+pub mod container_plan;
 pub mod container_record;
+mod disk_error;
 pub mod docker;
 pub mod exec;
 pub mod executor;
@@ -60,6 +62,7 @@ pub mod store;
 pub mod supervisor;
 pub mod tasks;
 pub mod usage;
+pub mod user;
 pub mod watch;
 pub mod wire;
 
@@ -72,11 +75,12 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
+use dormouse_agent_core::Exit;
 pub use dormouse_agent_core::{reconcile, state};
 
 pub use config::{AgentConfig, Retention, RuntimeKind};
-pub use layout::{Logs, log_parts, logs_path, open_log, task_output};
-pub use rotate::LogBounds;
+pub use layout::{Logs, logs_path, open_log, task_output};
+pub use rotate::{LogBounds, log_parts};
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
@@ -273,7 +277,7 @@ async fn live(
 }
 
 fn pass_exits(
-    mut exited: mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, runtime::Exit)>,
+    mut exited: mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>,
     agent: Addr<Agent>,
 ) {
     actix::spawn(async move {

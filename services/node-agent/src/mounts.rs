@@ -7,7 +7,7 @@ use std::path::Path;
 use dormouse_messages::grants::Granted;
 use dormouse_messages::job::Mount;
 
-use crate::runtime::ContainerPlan;
+use crate::container_plan::ContainerPlan;
 
 /// Returns the plan's mounts with resolved sources, within the grants. Blocking.
 ///

@@ -5,14 +5,15 @@
 //!   ([`NodeAddress`], set by `docker::network`).
 //! - gloo and NCCL pick arbitrary ports. Between nodes they need the node's network.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::Path;
 
 use dormouse_messages::events::PORTS_PER_CONTAINER;
 use dormouse_messages::grants::Network;
 use dormouse_messages::job::Executor;
 
 use crate::config::{AgentConfig, RuntimeKind};
+use crate::container_plan::NodeAddress;
 use crate::executor::Member;
 
 /// File in a container's directory that marks the network as ready.
@@ -20,13 +21,6 @@ pub const READY: &str = "network";
 
 /// The link with the node's address.
 pub const LINK: &str = "dormouse0";
-
-/// The node's address within the container's network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeAddress {
-    pub address: Ipv4Addr,
-    pub ready: PathBuf,
-}
 
 /// Returns the ports of a container.
 #[must_use]
@@ -112,6 +106,9 @@ pub fn check_own_ports(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+    use std::path::PathBuf;
+
     use dormouse_messages::Rank;
 
     fn ask(

@@ -11,19 +11,18 @@ use dormouse_messages::grants::{Granted, Network, RunAs};
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobSpec};
 use dormouse_messages::{ContainerId, Rank, Resource};
 
-use crate::code::{CODE, CodePlan};
+use crate::code::CODE;
 use crate::config::{AgentConfig, GPU_LIBRARY};
 use crate::container::Asked;
+use crate::container_plan::{CodePlan, ContainerPlan, GpuPart, NodeAddress, PythonPlan};
 use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
-use crate::layout::{Layout, MEMBERS, TOKENS};
+use crate::layout::{Layout, MEMBERS, TOKENS, is_stored};
 use crate::members::{self, ACK};
-use crate::network::{self, NodeAddress};
+use crate::network;
 use crate::probe::Probe;
-use crate::python::PythonPlan;
-use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
-use crate::store::is_stored;
+use crate::user::User;
 
 /// Returns a container's start plan.
 ///

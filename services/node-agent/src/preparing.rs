@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::events::NodeFault;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::folder::{Below, aside_in_time};
-use crate::runtime::NotStarted;
 
 /// Time limit of a preparation, which mostly copies the job's code.
 const WITHIN: Duration = Duration::from_secs(120);

@@ -20,20 +20,19 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::{AgentConfig, Contain};
+use crate::container_plan::{ContainerPlan, PythonPlan};
 use crate::container_record::{ContainerRecords, Supervised};
 use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::layout::Layout;
 use crate::preparing::Preparing;
 use crate::procfs;
-use crate::python::PythonPlan;
-use crate::runtime::{
-    ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
-};
+use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
 use crate::supervisor::client::{self, Supervisor};
 use crate::supervisor::protocol::{Orders, Settings};
 use crate::supervisor::sandbox::HostView;
@@ -208,7 +207,7 @@ impl Inner {
         mark.environment = plan.python.as_ref().map(PythonPlan::name);
         let noted = self.marks.put(&mark);
         let path = self.marks.path(&plan.container, plan.request);
-        noted.map_err(|error| crate::runtime::of_disk("cannot write", &path, &error))
+        noted.map_err(|error| crate::disk_error::of_disk("cannot write", &path, &error))
     }
 }
 

@@ -7,14 +7,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::code::Cache;
+use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
 use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::python::Environments;
-use crate::runtime::{ContainerPlan, ContainerRuntime, Exec, Found, NotStarted, RuntimeError};
+use crate::runtime::{ContainerRuntime, Exec, Found, RuntimeError};
 
 /// The wrapped runtime and the caches.
 pub struct Provided {

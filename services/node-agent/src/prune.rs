@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::cache::prune as cache;
+use crate::cache::prune::{self as cache, Old};
 use crate::container_record::ContainerRecords;
 use crate::folder::Below;
 use crate::layout::{Layout, logs_in};
@@ -15,13 +15,6 @@ use crate::usage::used_bytes;
 
 /// Levels above a container's directory: `<tenant>/<name>/<incarnation>`.
 const PARENTS: u32 = 3;
-
-/// A directory that may be removed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Old {
-    pub path: PathBuf,
-    pub bytes: u64,
-}
 
 /// Lists the directories without a mark that were last written at least `keep` ago. Blocking.
 ///

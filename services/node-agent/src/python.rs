@@ -14,22 +14,23 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use dormouse_messages::Python;
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
 
 use crate::cache::{self, OneAtATime};
 use crate::config::{AgentConfig, RuntimeKind};
+use crate::container_plan::PythonPlan;
+use crate::disk_error::of_jobs_folder;
 use crate::docker::body;
 use crate::folder::{Below, aside};
 use crate::layout::Layout;
 use crate::process::sandboxed;
-use crate::runtime::{NotStarted, User, of_jobs_folder};
 use crate::supervisor;
 use crate::supervisor::sandbox::HostView;
+use crate::user::User;
 use install::Install;
 
 const UV: &str = "uv";
@@ -68,43 +69,6 @@ const LEAST_ROOM_BYTES: u64 = 256 << 20;
 pub(crate) const WHOLE: &str = ".whole";
 
 const SAID_BYTES: usize = 1500;
-
-/// The packages and environment of a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PythonPlan {
-    pub python: Python,
-    pub folder: PathBuf,
-}
-
-impl PythonPlan {
-    /// Returns the environment's name within its tenant.
-    #[must_use]
-    pub fn name(&self) -> String {
-        key(&self.python)
-    }
-
-    /// Returns the folder of programs.
-    #[must_use]
-    pub fn bin(&self) -> PathBuf {
-        self.folder.join("bin")
-    }
-}
-
-/// Returns the name of an environment within its tenant.
-#[must_use]
-pub fn key(python: &Python) -> String {
-    let mut digest = Sha256::new();
-    for word in python.version.iter().chain(&python.requirements) {
-        digest.update(word);
-        digest.update("\n");
-    }
-    let digest = digest.finalize();
-    digest
-        .iter()
-        .take(16)
-        .map(|it| format!("{it:02x}"))
-        .collect()
-}
 
 /// The environments of a node.
 pub struct Environments {

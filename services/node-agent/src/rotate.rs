@@ -4,6 +4,7 @@
 //! time. Blocking.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use dormouse_messages::Timestamp;
 
@@ -188,6 +189,18 @@ pub fn parts(folder: &Folder, name: &str) -> Vec<String> {
         .collect();
     parts.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
     parts.into_iter().map(|(_, part)| part).collect()
+}
+
+/// Lists the files of a rotated stream from [`crate::logs_path`], oldest first.
+#[must_use]
+pub fn log_parts(path: &Path) -> Vec<PathBuf> {
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        return Vec::new();
+    };
+    let folder = Below::new(parent.to_owned(), "").open();
+    let parts = folder.map(|folder| parts(&folder, &name.to_string_lossy()));
+    let parts = parts.unwrap_or_default().into_iter();
+    parts.map(|part| parent.join(part)).collect()
 }
 
 #[cfg(test)]

@@ -11,14 +11,12 @@ use dormouse_messages::events::FailedTask;
 use dormouse_messages::{Sequence, TaskRanges};
 
 use crate::folder::{Below, Folder};
+use crate::layout::TASKS;
 
 /// Limit on results per look, and so per event.
 const RESULTS_LIMIT: usize = 4096;
 
 const RESULTS_BYTES: u64 = 256 * 1024;
-
-/// Folder of tasks' output in a container's directory.
-pub const TASKS: &str = "tasks";
 
 /// The tasks that have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl Candidate {
         }
     }
 
-    /// CONTRACTS' objective: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
+    /// The objective: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
     pub fn objective(&self, instance: &Instance) -> f64 {
         let mut value = 0.0;
         for (index, count) in self.counts.iter().enumerate() {

@@ -21,9 +21,10 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::{Decider, Decision, Event, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job};
 
+use crate::present::has_less;
 use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
 use crate::problem_builder::{
-    MOST_NAMED_BYTES, freed_at, has_less, held_by_quota, leaves_jobs, problem_within,
+    MOST_NAMED_BYTES, freed_at, held_by_quota, leaves_jobs, problem_within,
 };
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};

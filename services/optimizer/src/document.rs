@@ -1,13 +1,13 @@
 //! The offline solve: one problem as JSON in, one complete decision as JSON out.
 //!
-//! `CONTRACTS` defines the form. An unknown field is an error that names the field. This crate has no clock:
+//! An unknown field is an error that names the field. This crate has no clock:
 //! the caller measures the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::{IdError, JobId, NodeId};
 use dormouse_messages::needs::{Constraints, Labels, NODE_LABEL};
-use dormouse_messages::policy::Placement;
+use dormouse_messages::policy::Admit;
 use dormouse_messages::quantity::{Amounts, Resource, Written};
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, PriorityClass, WrittenClass};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::decimal::Decimal;
 use crate::instance::devices::{has_memory, unnamed};
 use crate::problem::{
-    Allocation, Budget, Clock, FairnessBound, Misfit, Objective, Policy, Precedence, Problem,
-    ProblemJob, ProblemNode, TimeLimit,
+    Allocation, Budget, Clock, FairnessBound, Misfit, Objective, Placement, Policy, Precedence,
+    Problem, ProblemJob, ProblemNode, TimeLimit,
 };
 use crate::solution::Solution;
 
@@ -140,16 +140,16 @@ fn yes() -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct WrittenPolicy {
-    allocation: WrittenAllocation,
+    allocation: Allocation,
     theta1: Decimal,
     theta2: Decimal,
-    fairness_bound: WrittenBound,
-    objective: WrittenObjective,
+    fairness_bound: FairnessBound,
+    objective: Objective,
     gang: bool,
     priority_classes: BTreeMap<String, PriorityClass>,
-    drf: WrittenMisfit,
+    drf: Misfit,
     placement: Placement,
-    admit: WrittenAdmit,
+    admit: Admit,
     /// The document's order is the queue's order.
     #[serde(rename = "queue")]
     _queue: Option<String>,
@@ -157,74 +157,19 @@ struct WrittenPolicy {
 
 impl Default for WrittenPolicy {
     fn default() -> Self {
-        let Policy { theta1, theta2, .. } = Policy::default();
+        let policy = Policy::default();
         Self {
-            allocation: WrittenAllocation::Dorm,
-            theta1,
-            theta2,
-            fairness_bound: WrittenBound::Paper,
-            objective: WrittenObjective::default(),
-            gang: true,
+            allocation: policy.allocation,
+            theta1: policy.theta1,
+            theta2: policy.theta2,
+            fairness_bound: policy.fairness_bound,
+            objective: policy.objective,
+            gang: policy.gang,
             priority_classes: BTreeMap::new(),
-            drf: WrittenMisfit::Skip,
-            placement: Placement::Pack,
-            admit: WrittenAdmit::Backfill,
+            drf: policy.drf,
+            placement: policy.placement,
+            admit: Admit::Backfill,
             _queue: None,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenAdmit {
-    Backfill,
-    Prefix,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenAllocation {
-    Dorm,
-    Drf,
-    Static,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenBound {
-    Paper,
-    Exact,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenMisfit {
-    Skip,
-    Stop,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct WrittenObjective {
-    utilization: f64,
-    loss: f64,
-    amortise_s: Option<f64>,
-    crossing: f64,
-}
-
-impl Default for WrittenObjective {
-    fn default() -> Self {
-        let Objective {
-            utilization,
-            loss,
-            amortise_s,
-            crossing,
-        } = Objective::default();
-        Self {
-            utilization,
-            loss,
-            amortise_s,
-            crossing,
         }
     }
 }
@@ -489,7 +434,7 @@ impl Role {
 
 impl WrittenPolicy {
     fn read(self) -> Result<Policy, DocumentError> {
-        let WrittenObjective {
+        let Objective {
             utilization,
             loss,
             amortise_s,
@@ -507,17 +452,10 @@ impl WrittenPolicy {
             }
         }
         Ok(Policy {
-            allocation: match self.allocation {
-                WrittenAllocation::Dorm => Allocation::Dorm,
-                WrittenAllocation::Drf => Allocation::Drf,
-                WrittenAllocation::Static => Allocation::Static,
-            },
+            allocation: self.allocation,
             theta1: self.theta1,
             theta2: self.theta2,
-            fairness_bound: match self.fairness_bound {
-                WrittenBound::Paper => FairnessBound::Paper,
-                WrittenBound::Exact => FairnessBound::Exact,
-            },
+            fairness_bound: self.fairness_bound,
             objective: Objective {
                 utilization: number("utilization", utilization)?,
                 loss: number("loss", loss)?,
@@ -525,15 +463,9 @@ impl WrittenPolicy {
                 crossing: part("crossing", crossing)?,
             },
             gang: self.gang,
-            drf: match self.drf {
-                WrittenMisfit::Skip => Misfit::Skip,
-                WrittenMisfit::Stop => Misfit::Stop,
-            },
+            drf: self.drf,
             placement: self.placement,
-            backfill: match self.admit {
-                WrittenAdmit::Backfill => true,
-                WrittenAdmit::Prefix => false,
-            },
+            backfill: self.admit == Admit::Backfill,
         })
     }
 }

@@ -29,7 +29,8 @@ mod tests {
     use super::*;
     use crate::instance::samples::samples;
     use crate::problem::Budget;
-    use crate::solve::{Verdict, search_by_prices};
+    use crate::search::Verdict;
+    use crate::solve::search_by_prices;
 
     #[test]
     fn nothing_is_better_and_with_room_it_is_reached() {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::{ContainerType, Labels};
-use dormouse_messages::policy::Placement;
+pub use dormouse_messages::policy::{Allocation, FairnessBound, Objective, Placement};
 use dormouse_messages::quantity::Amounts;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, Timestamp};
+
+use serde::Deserialize;
 
 use crate::decimal::Decimal;
 
@@ -194,66 +196,14 @@ impl Default for Policy {
     }
 }
 
-/// The allocation procedures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allocation {
-    Dorm,
-    Drf,
-    /// Fixed counts, first in first out, all or nothing, spread.
-    Static,
-}
-
-/// The bound on the sum of the fairness losses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FairnessBound {
-    /// ⌈θ1 · 2m⌉, as published (equation 15).
-    Paper,
-    /// θ1 · 2m, without the ceiling.
-    Exact,
-}
-
 /// The offer loop's handling of a task that does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Misfit {
     /// The user is retired and the loop goes on (Mesos).
     Skip,
     /// The first misfit ends the run (Ghodsi et al., Algorithm 1).
     Stop,
-}
-
-/// The objective: utilization · Σ u_i n_i − loss · Σ l_i − Σ r_i (ε + stall_s · u_i n̄_i / amortise_s).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Objective {
-    pub utilization: f64,
-    pub loss: f64,
-    /// `None`: restarts cost only the tie-break.
-    pub amortise_s: Option<f64>,
-    /// Part of its speed that training loses on more than one node.
-    pub crossing: f64,
-}
-
-impl Default for Objective {
-    fn default() -> Self {
-        Self {
-            utilization: 1.0,
-            loss: 0.3,
-            amortise_s: Some(900.0),
-            crossing: 0.0,
-        }
-    }
-}
-
-impl Objective {
-    /// Returns the published objective: utilization alone.
-    #[must_use]
-    pub const fn paper() -> Self {
-        Self {
-            utilization: 1.0,
-            loss: 0.0,
-            amortise_s: None,
-            crossing: 0.0,
-        }
-    }
 }
 
 /// The three minutes of Dorm's evaluation.

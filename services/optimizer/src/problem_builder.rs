@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::{Gpu, Waiting};
 use dormouse_messages::job::{CheckpointMode, Urgency};
 use dormouse_messages::needs::GPU_PARTS;
-use dormouse_messages::policy::{self, FairnessBound};
+use dormouse_messages::policy;
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
-use dormouse_state::{Assignment, ClusterState, Job, LifeContainer, Place, Protection};
+use dormouse_state::{ClusterState, Job, Place, Protection};
 
 use crate::decimal::Decimal;
+use crate::present::{stands, starts, stays_in_place};
 use crate::problem::{
     self, Budget, InPlace, Policy, Precedence, Problem, ProblemGpu, ProblemJob, ProblemNode,
 };
@@ -230,14 +231,6 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     }
 }
 
-/// True if the job has no containers, or must leave them.
-pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
-    let Some(assignment) = &job.assignment else {
-        return true;
-    };
-    assignment.displaced && !stays_in_place(state, job, assignment)
-}
-
 fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob> {
     let parts = job.beside.parts().iter().enumerate();
     let roles = parts.map(|(index, part)| {
@@ -246,19 +239,6 @@ fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob>
         posed.role(part, previous)
     });
     roles.collect()
-}
-
-fn stands(
-    state: &ClusterState,
-    job: &Job,
-    which: impl Fn(Rank) -> bool,
-) -> Option<BTreeMap<NodeId, u32>> {
-    let assignment = job.assignment.as_ref()?;
-    let mut counts = assignment.by_node_of(which);
-    if assignment.displaced {
-        counts.retain(|node, _| state.nodes.is_usable(node));
-    }
-    Some(counts)
 }
 
 /// Returns the node of rank 0 or of a notebook's server; replicas of a service are interchangeable.
@@ -270,55 +250,6 @@ fn chief(job: &Job) -> Option<&NodeId> {
         Urgency::Service => None,
     };
     Some(&place?.node)
-}
-
-/// True if a job that lost or must leave a node continues with the rest.
-fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> bool {
-    let life = job.life.as_ref();
-    let life = life.filter(|life| job.in_place && life.incarnation == assignment.incarnation);
-    let Some(life) = life else {
-        return false;
-    };
-    // A node that was lost and came back no longer runs its containers.
-    let is_left = |(rank, place): &(&Rank, &Place)| {
-        let container = life.containers.get(*rank);
-        state.nodes.is_usable(&place.node) && container.is_none_or(LifeContainer::holds_room)
-    };
-    let left: Vec<&Rank> = assignment
-        .places
-        .iter()
-        .filter(is_left)
-        .map(|(rank, _)| rank)
-        .collect();
-    let least = job.beside.containers(job.containers.min);
-    let least = usize::try_from(least).unwrap_or(usize::MAX);
-    let roles = left.iter().filter(|rank| !job.beside.is_worker(***rank));
-    if roles.count() < usize::try_from(job.beside.count()).unwrap_or(usize::MAX) {
-        return false;
-    }
-    let chief = left.first() == Some(&&Rank(0));
-    !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
-}
-
-/// True if containers of a partition resized in place died or must leave. The decision then lists the job
-/// even if nothing else changes, so that all counts agree.
-pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
-    let may_go_on = job.in_place && !job.in_transit() && job.cancel_requested.is_none();
-    let Some(assignment) = job.assignment.as_ref().filter(|_| may_go_on) else {
-        return false;
-    };
-    let nodes = &state.nodes;
-    let leaves = |(rank, place): (&Rank, &Place)| {
-        let life = job.life.as_ref();
-        let container = life.and_then(|life| life.containers.get(rank));
-        let runs = container.is_some_and(LifeContainer::holds_room);
-        runs && !nodes.is_usable(&place.node) && !nodes.is_lost(&place.node)
-    };
-    if assignment.displaced {
-        assignment.places.iter().any(leaves) && stays_in_place(state, job, assignment)
-    } else {
-        assignment.lost > 0
-    }
 }
 
 /// Returns usable nodes, and drained ones that immovable jobs still fill.
@@ -459,23 +390,11 @@ fn policy_of(policy: &policy::Policy) -> Policy {
     // An unreadable fraction falls back to 0.1; the policy was validated when configured.
     let fraction = |theta: f64| Decimal::from_f64(theta).unwrap_or(Decimal::new(1, 1));
     Policy {
-        allocation: match policy.allocation {
-            policy::Allocation::Dorm => problem::Allocation::Dorm,
-            policy::Allocation::Drf => problem::Allocation::Drf,
-            policy::Allocation::Static => problem::Allocation::Static,
-        },
+        allocation: policy.allocation,
         theta1: fraction(policy.theta1),
         theta2: fraction(policy.theta2),
-        fairness_bound: match policy.fairness_bound {
-            FairnessBound::Paper => problem::FairnessBound::Paper,
-            FairnessBound::Exact => problem::FairnessBound::Exact,
-        },
-        objective: problem::Objective {
-            utilization: policy.objective.utilization,
-            loss: policy.objective.loss,
-            amortise_s: policy.objective.amortise_s,
-            crossing: policy.objective.crossing,
-        },
+        fairness_bound: policy.fairness_bound,
+        objective: policy.objective,
         gang: policy.gang,
         drf: problem::Misfit::Skip,
         placement: policy.placement,

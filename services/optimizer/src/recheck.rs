@@ -22,8 +22,8 @@ use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, P
 use crate::problem_builder::problem_of;
 use crate::queue::dorm_driver::KEPT;
 use crate::report::{Draft, write};
+use crate::search::gap;
 use crate::solution::{JobShare, Solution};
-use crate::solve::gap;
 
 const SLACK: f64 = 1e-6;
 

@@ -9,7 +9,7 @@
 //!
 //! Otherwise:
 //!
-//! 3. `prices` ([`crate::lagrangian::search`]);
+//! 3. `prices` ([`crate::lagrangian::price_search`]);
 //! 4. `classes` if no candidate was found, then `exact` if the gap is open and the model not too large.
 
 use dormouse_messages::events::StoppedBy;
@@ -18,53 +18,23 @@ use crate::candidate::Candidate;
 use crate::deadline::Deadline;
 use crate::independent_bound::independent_bound;
 use crate::instance::Instance;
-use crate::lagrangian::search;
+use crate::lagrangian::price_search;
 use crate::milp::highs::{Ending, Limits, Outcome};
 use crate::milp::node_classes::{NodeClasses, classes, single_nodes};
-use crate::milp::type_milp::TypeMilp;
-use crate::primal::best_fit::{best_fit, grow};
+use crate::milp::type_milp::{TypeMilp, may_be_feasible};
+use crate::primal::best_fit::best_fit;
 use crate::primal::min_restart_heuristic::min_restart_heuristic;
 use crate::problem::Budget;
+use crate::search::{OPTIMAL, Search, Verdict};
 
-/// Below one container's worth on some thousand nodes, above rounding errors.
-const OPTIMAL: f64 = 1e-6;
-const DEFAULT_NODES: u64 = 2_000;
 /// Cuts at the root close most of the gap of a large model.
 const LARGE_NODES: u64 = 10;
 /// Solved first, in columns of slots.
 const SMALL_COLUMNS: usize = 600;
 const EXACT_COLUMNS: usize = 4_000;
 
-#[derive(Debug, Clone)]
-pub(crate) struct Found {
-    pub candidate: Candidate,
-    pub bound: f64,
-    pub stage: &'static str,
-    /// Optimality, the requested gap, or neither.
-    pub proven: StoppedBy,
-    pub branched: bool,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum Verdict {
-    Found(Box<Found>),
-    Infeasible,
-    Unknown,
-}
-
-pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
-    ((bound - objective) / bound.abs().max(1e-9)).max(0.0)
-}
-
 pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Verdict {
-    let mut search = Search {
-        instance,
-        budget,
-        deadline,
-        best: None,
-        bound: f64::INFINITY,
-        branched: false,
-    };
+    let mut search = Search::new(instance, budget, deadline);
     match search.stages() {
         Some(()) => search.verdict(),
         None => Verdict::Infeasible,
@@ -73,15 +43,9 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) 
 
 #[cfg(test)]
 pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict {
-    let mut search = Search {
-        instance,
-        budget,
-        deadline: &Deadline::new(None),
-        best: None,
-        bound: f64::INFINITY,
-        branched: false,
-    };
-    match search::search(&mut search) {
+    let deadline = Deadline::new(None);
+    let mut search = Search::new(instance, budget, &deadline);
+    match price_search::search(&mut search) {
         Some(()) if !search.has_candidate() => Verdict::Unknown,
         Some(()) => search.verdict(),
         None => Verdict::Infeasible,
@@ -111,14 +75,7 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> 
     // A small model that mostly proves infeasibility already.
     let small = exact_columns(instance) <= SMALL_COLUMNS;
     budget.nodes = budget.nodes.or((!small).then_some(LARGE_NODES));
-    let mut first = Search {
-        instance,
-        budget: &budget,
-        deadline,
-        best: None,
-        bound: f64::INFINITY,
-        branched: false,
-    };
+    let mut first = Search::new(instance, &budget, deadline);
     if first.classes().is_none() {
         return Some(false);
     }
@@ -130,27 +87,6 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> 
         Verdict::Infeasible => Some(false),
         Verdict::Unknown => None,
     }
-}
-
-/// The class relaxation is a cheap necessary condition.
-pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
-    let groups = classes(instance);
-    let model = TypeMilp::new(instance, &groups, false);
-    let limits = Limits {
-        gap: 0.0,
-        nodes: 0,
-        seconds: None,
-    };
-    model.model.maximise(&limits, None).ending != Ending::Infeasible
-}
-
-pub(crate) struct Search<'a> {
-    pub instance: &'a Instance,
-    budget: &'a Budget,
-    deadline: &'a Deadline,
-    best: Option<(Candidate, f64, &'static str)>,
-    bound: f64,
-    branched: bool,
 }
 
 impl Search<'_> {
@@ -175,7 +111,7 @@ impl Search<'_> {
             }
             return Some(());
         }
-        search::search(self)?;
+        price_search::search(self)?;
         if !self.has_candidate() {
             self.classes()?;
         }
@@ -183,24 +119,6 @@ impl Search<'_> {
             self.exact()?;
         }
         Some(())
-    }
-
-    /// At most `part` of the time left.
-    pub fn limits(&self, part: f64) -> Limits {
-        Limits {
-            gap: self.budget.gap.max(0.0),
-            nodes: self.budget.nodes.unwrap_or(DEFAULT_NODES),
-            seconds: self.deadline.left().map(|seconds| seconds * part),
-        }
-    }
-
-    pub fn without_search(&mut self) {
-        self.offer(Some(Candidate::standing(self.instance)), "standing");
-        self.offer(min_restart_heuristic(self.instance), "beside");
-    }
-
-    pub fn is_late(&self) -> bool {
-        self.deadline.is_over()
     }
 
     fn classes(&mut self) -> Option<()> {
@@ -265,63 +183,5 @@ impl Search<'_> {
         }
         let candidate = model.candidate(&outcome);
         (outcome, candidate)
-    }
-
-    pub fn bounded(&mut self, bound: f64) {
-        self.bound = self.bound.min(bound);
-    }
-
-    pub fn offer(&mut self, candidate: Option<Candidate>, stage: &'static str) {
-        let Some(mut candidate) =
-            candidate.filter(|candidate| candidate.is_feasible(self.instance))
-        else {
-            return;
-        };
-        grow(self.instance, &mut candidate);
-        let objective = candidate.objective(self.instance);
-        if self
-            .best
-            .as_ref()
-            .is_none_or(|(_, best, _)| objective > best + 1e-12)
-        {
-            self.best = Some((candidate, objective, stage));
-        }
-    }
-
-    pub fn has_candidate(&self) -> bool {
-        self.best.is_some()
-    }
-
-    pub fn would_do(&self, objective: f64) -> bool {
-        gap(objective, self.bound) <= self.budget.gap
-    }
-
-    pub fn good_enough(&self) -> bool {
-        self.is_within(self.budget.gap)
-    }
-
-    fn is_within(&self, wanted: f64) -> bool {
-        let best = self.best.as_ref();
-        best.is_some_and(|(_, objective, _)| gap(*objective, self.bound) <= wanted)
-    }
-
-    fn verdict(self) -> Verdict {
-        let Some((candidate, objective, stage)) = self.best else {
-            return Verdict::Unknown;
-        };
-        // Rounding may push the bound slightly below the objective.
-        let bound = self.bound.max(objective);
-        let proven = match gap(objective, bound) {
-            gap if gap <= OPTIMAL => StoppedBy::Optimal,
-            gap if gap <= self.budget.gap => StoppedBy::Gap,
-            _ => StoppedBy::Stages,
-        };
-        Verdict::Found(Box::new(Found {
-            candidate,
-            bound,
-            stage,
-            proven,
-            branched: self.branched,
-        }))
     }
 }

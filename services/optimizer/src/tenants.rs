@@ -14,7 +14,7 @@ use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Quota, Resource};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
-use crate::problem_builder::starts;
+use crate::present::starts;
 
 const KEPT_BY_OTHERS: &str = "what its tenant may have holds no more beside what its other jobs cannot give back; it starts when one of them ends, or when the operator raises the quota (or the containers that it may have)";
 

@@ -4,68 +4,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{JobAllocation, Unplaceable, WhyUnplaceable};
-use dormouse_messages::needs::ContainerType;
-use dormouse_messages::roles::Part;
-use dormouse_messages::{Amounts, JobId, Needs, NodeId, Rank};
+use dormouse_messages::events::Unplaceable;
+use dormouse_messages::{JobId, NodeId, Rank};
 use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 use crate::elastic::{self, Changed};
+use crate::free_capacity::FreeCapacity;
 use crate::gpus;
-
-/// The workers of a listed job, or one of its roles.
-#[derive(Clone)]
-pub struct Wanted<'a> {
-    pub id: &'a JobId,
-    pub job: &'a Job,
-    pub part: Option<usize>,
-    pub nodes: BTreeMap<NodeId, u32>,
-}
-
-impl<'a> Wanted<'a> {
-    pub fn all(job: &'a Job, allocated: &'a JobAllocation) -> Vec<Self> {
-        let wanted = |part, role: Option<&str>| Self {
-            id: &allocated.job,
-            job,
-            part,
-            nodes: allocated.by_node(role),
-        };
-        let parts = job.beside.parts().iter().enumerate();
-        let parts = parts.map(|(index, part)| wanted(Some(index), Some(&part.role)));
-        std::iter::once(wanted(None, None)).chain(parts).collect()
-    }
-
-    fn role(&self) -> Option<&'a Part> {
-        self.job.beside.parts().get(self.part?)
-    }
-
-    pub fn demand(&self) -> &'a Amounts {
-        self.role().map_or(&self.job.demand, |part| &part.demand)
-    }
-
-    fn needs(&self) -> &'a Needs {
-        self.role().map_or(&self.job.needs, |part| &part.needs)
-    }
-
-    pub fn container_type(&self) -> ContainerType {
-        let role = self.role();
-        role.map_or_else(|| self.job.container_type(), Part::container_type)
-    }
-
-    fn present(&self) -> impl Iterator<Item = (&'a Rank, &'a Place)> {
-        let (job, part) = (self.job, self.part);
-        let places = job.assignment.iter().flat_map(|it| &it.places);
-        places.filter(move |(rank, _)| job.beside.index_at(**rank) == part)
-    }
-
-    fn present_by_node(&self) -> BTreeMap<NodeId, u32> {
-        let mut counts = BTreeMap::new();
-        for (_, place) in self.present() {
-            *counts.entry(place.node.clone()).or_insert(0) += 1;
-        }
-        counts
-    }
-}
+use crate::wanted::Wanted;
 
 /// The new places of a job's containers.
 pub enum Placed {
@@ -161,21 +107,6 @@ fn by_rank(mut parts: BTreeMap<Option<usize>, Vec<Place>>) -> Vec<Place> {
         .collect()
 }
 
-/// The allocation gave away the capacity of a job known to be ending.
-fn is_left_out(state: &ClusterState, job: &Job) -> bool {
-    job.cancel_requested
-        .is_some_and(|requested| requested <= state.decided_asof)
-}
-
-/// Returns the jobs that keep their places while changed jobs are placed.
-pub fn staying<'a>(
-    state: &'a ClusterState,
-    changed: &BTreeSet<&JobId>,
-) -> impl Iterator<Item = &'a Job> {
-    let stays = |(id, job): &(&JobId, &Job)| !changed.contains(id) && !is_left_out(state, job);
-    state.jobs.iter().filter(stays).map(|(_, job)| job)
-}
-
 /// Neighbouring ranks share a node; rank 0 stays on its node if possible.
 fn rank_places(wanted: &Wanted<'_>, gpus: &mut gpus::Free<'_>) -> Vec<Place> {
     let coordinator = wanted.present().next().map(|(_, place)| &place.node);
@@ -211,79 +142,4 @@ pub fn elsewhere(
         )
     };
     assignment.places.iter().map(again).collect()
-}
-
-/// Free capacity of the usable nodes, and the nodes held by exclusive containers.
-pub struct FreeCapacity {
-    by_node: BTreeMap<NodeId, Amounts>,
-    exclusive: BTreeSet<NodeId>,
-}
-
-impl FreeCapacity {
-    pub fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
-        let capacities = state.nodes.usable();
-        let mut by_node: BTreeMap<NodeId, Amounts> = capacities
-            .map(|(name, node)| (name.clone(), node.capacity.clone()))
-            .collect();
-        let mut exclusive = BTreeSet::new();
-        for job in staying(state, changed) {
-            for (rank, place) in job.assignment.iter().flat_map(|it| &it.places) {
-                if let Some(free) = by_node.get_mut(&place.node) {
-                    free.subtract(job.demand_at(*rank), 1);
-                }
-                if job.needs_at(*rank).constraints.exclusive {
-                    exclusive.insert(place.node.clone());
-                }
-            }
-        }
-        Self { by_node, exclusive }
-    }
-
-    /// Takes one container's capacity on an eligible node that has not failed to start the job.
-    fn take_one(&mut self, state: &ClusterState, (job, rank): (&Job, Rank)) -> Option<NodeId> {
-        let avoid = &job.start_faults.nodes;
-        let (demand, needs) = (job.demand_at(rank), job.needs_at(rank));
-        let mut nodes = self.by_node.iter_mut();
-        let (name, free) = nodes.find(|(name, free)| {
-            let may = !avoid.contains(*name) && state.nodes.is_allowed(needs, name);
-            may && !self.exclusive.contains(*name) && demand.first_short(free, 1).is_none()
-        })?;
-        free.subtract(demand, 1);
-        Some(name.clone())
-    }
-
-    /// Returns the containers that their nodes cannot take. Containers that stay need no eligible node.
-    fn take(&mut self, state: &ClusterState, wanted: &Wanted<'_>) -> Vec<Unplaceable> {
-        let assignment = wanted.job.assignment.as_ref();
-        let stays = assignment.is_some_and(|it| elastic::is_alive(wanted.job, it));
-        let present = if stays {
-            wanted.present_by_node()
-        } else {
-            BTreeMap::new()
-        };
-        let mut unplaceable = Vec::new();
-        for (node, count) in &wanted.nodes {
-            let is_new = *count > present.get(node).copied().unwrap_or(0);
-            let why = match self.by_node.get_mut(node) {
-                None => Some(WhyUnplaceable::Unusable),
-                Some(_) if is_new && !state.nodes.is_allowed(wanted.needs(), node) => {
-                    Some(WhyUnplaceable::NotAllowed)
-                }
-                Some(free) => match wanted.demand().first_short(free, u64::from(*count)) {
-                    Some(resource) => Some(WhyUnplaceable::Short(resource.name().to_owned())),
-                    None => {
-                        free.subtract(wanted.demand(), u64::from(*count));
-                        None
-                    }
-                },
-            };
-            unplaceable.extend(why.map(|why| Unplaceable {
-                job: wanted.id.clone(),
-                node: node.clone(),
-                containers: *count,
-                why,
-            }));
-        }
-        unplaceable
-    }
 }

@@ -23,10 +23,12 @@ use dormouse_messages::events::{
 use dormouse_messages::{Decider, Decision, Epoch, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job, NodePhase, Place};
 
-use crate::assign::{self, Placed, Wanted};
+use crate::assign::{self, Placed};
+use crate::free_capacity::FreeCapacity;
 use crate::parts;
 use crate::ports::Ports;
 use crate::quarantine;
+use crate::wanted::Wanted;
 
 /// The placer's decider.
 #[derive(Debug, Clone, Copy, Default)]
@@ -220,7 +222,7 @@ fn place_retries(state: &ClusterState) -> Option<Vec<Proposal>> {
         return None;
     }
     let mut ports = Ports::in_use(state);
-    let mut free = assign::FreeCapacity::of(state, &BTreeSet::new());
+    let mut free = FreeCapacity::of(state, &BTreeSet::new());
     let mut create = Vec::new();
     let mut remove = Vec::new();
     let mut causes = Vec::new();

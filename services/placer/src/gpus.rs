@@ -10,7 +10,8 @@ use dormouse_messages::needs::{ContainerType, GPU_PARTS};
 use dormouse_messages::{JobId, NodeId, Rank, Resource};
 use dormouse_state::{ClusterState, Job, Place};
 
-use crate::assign::{Wanted, staying};
+use crate::free_capacity::staying;
+use crate::wanted::Wanted;
 
 struct Gpu {
     uuid: String,

@@ -201,3 +201,23 @@ impl Patience {
         tokio::time::sleep(RETRY).await;
     }
 }
+
+impl Log {
+    /// Returns an appender for `writer`; an agent's names its node.
+    #[must_use]
+    pub fn appender(&self, writer: Writer, node: Option<NodeId>) -> Appender {
+        Appender::new(self.clone(), writer, node)
+    }
+
+    /// Returns an operator's appender, fenced by `last`.
+    #[must_use]
+    pub fn operator_after(&self, last: Sequence) -> Appender {
+        Appender::of_operator_after(self.clone(), last)
+    }
+
+    /// Returns an appender for the named gateway.
+    #[must_use]
+    pub fn gateway_appender(&self, gateway: &GatewayId) -> Appender {
+        Appender::of_gateway(self.clone(), gateway)
+    }
+}

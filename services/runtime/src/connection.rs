@@ -9,13 +9,10 @@ use bytes::Bytes;
 use futures::StreamExt;
 use tokio::sync::{broadcast, watch};
 
+use crate::answer::{ANSWER_TIMEOUT, once};
 use crate::credentials::Proof;
 use crate::error::LogError;
-use crate::log::once;
 use crate::settings::Settings;
-
-/// Covers the election of a stream leader.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) enum NoAnswer {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use dormouse_messages::{
     Body, Envelope, EventType, Prefix, Recorded, Sequence, Text, Timestamp, Writer,
@@ -9,14 +10,18 @@ use dormouse_messages::{
 pub use dormouse_shell::LogItem;
 use serde::Deserialize;
 
-use crate::import::stored_at;
+/// The header with the original time of an imported message.
+pub(crate) const STORED_AT: &str = "Dormouse-Stored-At";
+
+/// The stream's metadata with the last imported sequence.
+pub(crate) const IMPORTED_TO: &str = "dormouse-imported-to";
 
 #[derive(Debug, Clone)]
 pub(crate) struct RawMessage {
     pub sequence: u64,
     pub stored_nanos: i128,
     pub subject: async_nats::Subject,
-    pub headers: Option<async_nats::HeaderMap>,
+    pub headers: Option<HeaderMap>,
     pub payload: Bytes,
     pub pending: u64,
 }
@@ -29,6 +34,24 @@ impl RawMessage {
 
 pub(crate) fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_micros(i64::try_from(nanos / 1_000).unwrap_or(i64::MAX))
+}
+
+/// Returns a message's time; up to `imported_to` its original time.
+pub(crate) fn stored_at(
+    imported_to: u64,
+    sequence: u64,
+    headers: Option<&HeaderMap>,
+    nanos: i128,
+) -> Timestamp {
+    let original = || {
+        let value = headers?.get(STORED_AT)?;
+        value.as_str().parse().ok()
+    };
+    if sequence <= imported_to {
+        original().map_or_else(|| timestamp(nanos), Timestamp::from_micros)
+    } else {
+        timestamp(nanos)
+    }
 }
 
 /// Decodes a message; up to `imported_to` its original time counts.

@@ -9,8 +9,9 @@ use async_nats::jetstream::message::StreamMessage;
 use futures::StreamExt;
 use tokio::sync::{mpsc, watch};
 
+use crate::answer::within;
 use crate::decode::{Delivery, RawMessage};
-use crate::log::{Log, within};
+use crate::log::Log;
 use crate::ranges;
 use crate::rollback::{Rollback, Verdict};
 
@@ -281,8 +282,10 @@ impl Fetcher {
         if let Some(own) = &self.log.inner.own
             && self.source.permanent
         {
+            let inner = &self.log.inner;
+            let (stream, from) = (&self.source.stream, self.delivered + 1);
             return own
-                .reset(&self.log, &self.source.stream, self.delivered + 1)
+                .reset(&inner.connection, &inner.jetstream, stream, from)
                 .await;
         }
         let deliver_policy = if self.source.last_per_subject {

@@ -7,6 +7,7 @@ use dormouse_messages::{Body, Sequence};
 use tokio::sync::mpsc;
 
 use crate::decode::{LogItem, RawMessage, decode};
+use crate::error::LogError;
 use crate::fetch::{self, Fetched, Source};
 use crate::log::Log;
 
@@ -89,7 +90,7 @@ impl Reader {
     }
 }
 
-pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<LogItem> {
+fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<LogItem> {
     let mut reader = Reader::new(log, from, Until::At(to));
     let (out, followed) = mpsc::channel(WAITING);
     log.spawn(async move {
@@ -121,6 +122,19 @@ fn announce(followed: &LogItem) {
 }
 
 impl Log {
+    /// Reads from `from` to `to` or the head. `CaughtUp` is last, unless cut short.
+    ///
+    /// # Errors
+    /// When the head cannot be read.
+    pub async fn read(
+        &self,
+        from: Sequence,
+        to: Sequence,
+    ) -> Result<mpsc::Receiver<LogItem>, LogError> {
+        let head = self.head().await?;
+        Ok(read(self, from, to.min(head)))
+    }
+
     fn remember_traces(&self, followed: &[LogItem]) {
         let Ok(mut traces) = self.inner.traces.lock() else {
             return;

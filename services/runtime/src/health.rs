@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use async_nats::Request;
 use async_nats::jetstream::stream::{Compression, Config, Info};
 
+use crate::answer::within;
 use crate::lease::RenewError;
-use crate::log::{Log, STREAMS_LEASE, is_absent, within};
-use crate::streams;
+use crate::log::{Log, is_absent};
+use crate::streams::{self, STREAMS_LEASE};
 
 const TRIED_FOR: Duration = Duration::from_secs(1);
 

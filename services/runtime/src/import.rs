@@ -6,20 +6,16 @@
 
 use std::collections::HashMap;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
-use dormouse_messages::{Body, Event, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{Body, Event, Recorded, Sequence, Writer};
 
-use crate::decode::timestamp;
+use crate::answer::within;
+use crate::decode::IMPORTED_TO;
 use crate::error::LogError;
-use crate::log::{Log, within};
+use crate::log::Log;
 use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len};
 use crate::streams;
-
-pub(crate) const STORED_AT: &str = "Dormouse-Stored-At";
-
-pub(crate) const IMPORTED_TO: &str = "dormouse-imported-to";
 
 impl Log {
     /// Imports `events`, in order of sequence, and returns their number. Nothing else may write meanwhile.
@@ -201,22 +197,5 @@ impl Import<'_> {
         }
         self.waiting.clear();
         Ok(())
-    }
-}
-
-pub(crate) fn stored_at(
-    imported_to: u64,
-    sequence: u64,
-    headers: Option<&HeaderMap>,
-    nanos: i128,
-) -> Timestamp {
-    let original = || {
-        let value = headers?.get(STORED_AT)?;
-        value.as_str().parse().ok()
-    };
-    if sequence <= imported_to {
-        original().map_or_else(|| timestamp(nanos), Timestamp::from_micros)
-    } else {
-        timestamp(nanos)
     }
 }

@@ -18,11 +18,12 @@ use dormouse_shell::Observation;
 use dormouse_shell::intake::{Lines, Taken};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
+use crate::answer::within;
 use crate::clock::{Clock, SystemClock};
 use crate::counters::IntakeCounters;
 use crate::decode::RawMessage;
 use crate::fetch::{self, Fetched, Source};
-use crate::log::{Log, within};
+use crate::log::Log;
 use crate::observations::Inputs;
 use crate::rollback::{self, Rollback, Verdict, Word};
 

@@ -4,9 +4,10 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
 use dormouse_messages::{Event, Sequence, Writer};
 
+use crate::answer::within;
 use crate::decode::{LogItem, RawMessage, decode};
 use crate::error::LogError;
-use crate::log::{Log, within};
+use crate::log::Log;
 
 impl Log {
     /// Returns the sequence of the operators' last message; 0 if none.

@@ -7,7 +7,6 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
@@ -19,9 +18,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer::within;
 use crate::connection::NoAnswer;
 use crate::error::LogError;
-use crate::log::{Log, within};
+use crate::log::Log;
 
 /// Poll interval of a foreign lease, which delays a fail-over.
 const LOOK: Duration = Duration::from_millis(100);
@@ -66,7 +66,7 @@ impl LeaseState {
 /// The leases of a log.
 #[derive(Debug, Clone)]
 pub struct Leases {
-    log: Log,
+    pub(crate) log: Log,
 }
 
 /// A lease sought in the background. A drop stops the renewals.
@@ -79,11 +79,15 @@ pub struct Lease {
     ttl: Duration,
 }
 
-impl Leases {
-    pub(crate) fn new(log: Log) -> Self {
-        Self { log }
+impl Log {
+    /// Returns the leases.
+    #[must_use]
+    pub fn leases(&self) -> Leases {
+        Leases { log: self.clone() }
     }
+}
 
+impl Leases {
     /// Seeks the lease `key` in the background.
     #[must_use]
     pub fn seek(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Lease {
@@ -457,12 +461,4 @@ pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<Lease
         return None;
     }
     serde_json::from_slice(payload).ok()
-}
-
-impl Leases {
-    /// Watches the leases of all nodes and gateways.
-    #[must_use]
-    pub fn table(&self) -> Arc<crate::lease_watch::LeaseTable> {
-        crate::lease_watch::LeaseTable::spawn(self.log.clone())
-    }
 }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use dormouse_messages::{GatewayId, NodeId, Timestamp};
 use tokio::sync::{Notify, mpsc};
 
+use crate::answer::within;
 use crate::decode::RawMessage;
 use crate::fetch::{self, Fetched, Source};
-use crate::lease;
-use crate::log::{Log, within};
+use crate::lease::{self, Leases};
+use crate::log::Log;
 
 const PROBE: Duration = Duration::from_millis(250);
 
@@ -37,6 +38,14 @@ pub struct LostGateway {
     pub gateway: GatewayId,
     /// Broker's time of the last renewal; the epoch without one.
     pub last_seen: Timestamp,
+}
+
+impl Leases {
+    /// Watches the leases of all nodes and gateways.
+    #[must_use]
+    pub fn table(&self) -> Arc<LeaseTable> {
+        LeaseTable::spawn(self.log.clone())
+    }
 }
 
 /// The observed leases.
@@ -66,7 +75,7 @@ struct Seen {
 }
 
 impl LeaseTable {
-    pub(crate) fn spawn(log: Log) -> Arc<Self> {
+    fn spawn(log: Log) -> Arc<Self> {
         let table = Arc::new(Self {
             table: Mutex::new(Table {
                 seen: BTreeMap::new(),

@@ -1,14 +1,16 @@
 //! Runs deciders on NATS. The only crate that names the broker.
 //!
 //! - `shell`, `observations`, `snapshot`, `clock`, `clock_anchor`, `ingress`: a decider's actors, [`run_service`].
-//! - `log`: the connection. Reading: `shared_follower`, `follow`, `fetch`, `ranges`, `decode`, `rollback`, `reader_account`.
-//!   Writing: `publish`, `appender`, `streams`, `import`.
+//! - `log`, `connection`, `answer`: the connection. Reading: `shared_follower`, `feed`, `follow`, `fetch`,
+//!   `ranges`, `decode`, `rollback`, `reader_account`, `status_reader`. Writing: `publish`, `appender`,
+//!   `streams`, `stream_setup`, `import`.
 //! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders.
 //! - `api`, `node_api`, `fair_queue`, `status`, `tenant`: queries, status messages, a tenant's client.
 //! - `accounts`, `key_identity`, `credentials`: keys. `broker`: the supervised nats-server.
 //! - `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
 
 pub mod accounts;
+mod answer;
 mod api;
 mod appender;
 mod broker;
@@ -22,6 +24,7 @@ mod credentials;
 mod decode;
 mod error;
 mod fair_queue;
+mod feed;
 mod fetch;
 mod follow;
 mod health;
@@ -45,6 +48,8 @@ mod shell;
 mod snapshot;
 mod spans;
 mod status;
+mod status_reader;
+mod stream_setup;
 mod streams;
 pub mod telemetry;
 pub mod tenant;

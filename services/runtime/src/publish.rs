@@ -32,8 +32,8 @@ use serde::Deserialize;
 use tokio::sync::broadcast;
 
 use crate::connection::NoAnswer;
+use crate::decode::STORED_AT;
 use crate::error::AppendError;
-use crate::import::STORED_AT;
 use crate::log::Log;
 
 /// Half of the broker's `max_payload`, for headers and envelopes.

@@ -7,7 +7,7 @@ use async_nats::StatusCode;
 use async_nats::jetstream::message::StreamMessage;
 use futures::StreamExt;
 
-use crate::connection::ANSWER_TIMEOUT;
+use crate::answer::ANSWER_TIMEOUT;
 use crate::decode::RawMessage;
 use crate::log::Log;
 

@@ -6,13 +6,13 @@
 //! consumer. A person's concurrent commands would reset each other's consumer.
 
 use async_nats::Request;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
+use async_nats::jetstream;
+use async_nats::jetstream::consumer::PullConsumer;
+use dormouse_messages::Prefix;
 use serde::Deserialize;
 
+use crate::answer::within;
 use crate::connection::{Connection, NoAnswer};
-use crate::error::LogError;
-use crate::log::{Log, within};
-use dormouse_messages::Prefix;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
@@ -74,52 +74,32 @@ pub(crate) async fn find_person(
 }
 
 impl Own {
-    pub async fn reset(&self, log: &Log, stream: &str, from: u64) -> Result<PullConsumer, String> {
+    pub async fn reset(
+        &self,
+        connection: &Connection,
+        jetstream: &jetstream::Context,
+        stream: &str,
+        from: u64,
+    ) -> Result<PullConsumer, String> {
         let name = self.name.as_deref().unwrap_or_default();
         let subject = format!("{}.CONSUMER.RESET.{stream}.{name}", self.api);
         let asked = format!(r#"{{"seq":{from}}}"#);
         let request = Request::new().payload(asked.into());
-        let answer = log.inner.connection.ask(&subject, request).await;
+        let answer = connection.ask(&subject, request).await;
         let answer = answer.map_err(|error| self.absent(&format!("{error:?}")))?;
         let answer: Answer =
             serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())?;
         if let Some(error) = answer.error {
             return Err(self.absent(&error.description));
         }
-        let stream = within(log.inner.jetstream.get_stream_no_info(stream)).await?;
+        let stream = within(jetstream.get_stream_no_info(stream)).await?;
         within(stream.get_consumer(name)).await
     }
-}
 
-impl Own {
     fn absent(&self, why: &str) -> String {
         let name = self.name.as_deref().unwrap_or_default();
         format!(
             "the reader {name} of the log: {why}; where there is none, the operator makes it with `dormouse configure FILE --reader {name}`"
         )
-    }
-}
-
-impl Log {
-    /// Creates missing readers: `node-n0`, `gateway-g0`.
-    ///
-    /// # Errors
-    /// When the broker refuses, or does not answer.
-    pub async fn ensure_readers(&self, names: &[String]) -> Result<(), LogError> {
-        let stream = self.prefix().log_stream();
-        for name in names {
-            let config = pull::Config {
-                durable_name: Some(name.clone()),
-                deliver_policy: DeliverPolicy::All,
-                ack_policy: AckPolicy::None,
-                replay_policy: ReplayPolicy::Instant,
-                ..pull::Config::default()
-            };
-            let jetstream = &self.inner.jetstream;
-            within(jetstream.create_consumer_on_stream(config, &stream))
-                .await
-                .map_err(|why| LogError::request("make the reader", name, why))?;
-        }
-        Ok(())
     }
 }

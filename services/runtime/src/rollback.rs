@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 
-use crate::log::{Log, within};
+use crate::answer::within;
+use crate::log::Log;
 
 /// A leader applies thousands of messages meanwhile.
 pub(crate) const APART: Duration = Duration::from_secs(2);

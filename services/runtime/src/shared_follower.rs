@@ -6,48 +6,28 @@
 //! 3. The feed ends with its last follower.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dormouse_messages::Sequence;
-use tokio::sync::mpsc::{self, Sender, error::TrySendError};
+use tokio::sync::mpsc;
 
 use crate::decode::LogItem;
+use crate::feed::{Joined, Member, sequence};
 use crate::follow::{Reader, Until, WAITING};
 use crate::log::Log;
 
-/// Recent items for followers that are nearly there: under steady traffic their reading never ends exactly at
-/// the feed's position.
-const KEPT: usize = 1_024;
-
 const AGAIN: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Default)]
-pub(crate) struct Feed(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    running: bool,
-    position: u64,
-    kept: VecDeque<LogItem>,
-    members: Vec<Member>,
+impl Log {
+    /// Follows every event from `from`, across outages. The channel ends only if the log lost delivered
+    /// events: start again.
+    #[must_use]
+    pub fn follow(&self, from: Sequence) -> mpsc::Receiver<LogItem> {
+        follow(self, from)
+    }
 }
 
-#[derive(Debug)]
-struct Member {
-    out: Sender<LogItem>,
-    delivered: u64,
-    /// The member has not caught up before this sequence.
-    head: Option<u64>,
-}
-
-enum Offered {
-    Taken,
-    Full,
-    Gone,
-}
-
-pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<LogItem> {
+fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<LogItem> {
     let (out, followed) = mpsc::channel(WAITING);
     let member = Member {
         out,
@@ -56,9 +36,13 @@ pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<LogItem> {
     };
     match log.inner.feed.begin(member) {
         Ok(from) => log.spawn(read_for_all(log.clone(), from)),
-        Err(member) => log.spawn(catch_up(log.clone(), member)),
+        Err(member) => catches_up(log, member),
     }
     followed
+}
+
+fn catches_up(log: &Log, member: Member) {
+    log.spawn(catch_up(log.clone(), member));
 }
 
 async fn read_for_all(log: Log, from: Sequence) {
@@ -76,7 +60,10 @@ async fn read_for_all(log: Log, from: Sequence) {
             return;
         };
         let mut items = VecDeque::from(items);
-        while let Some(full) = feed.pass_on(&log, &mut items) {
+        loop {
+            let (full, left) = feed.pass_on(&mut items);
+            left.into_iter().for_each(|slow| catches_up(&log, slow));
+            let Some(full) = full else { break };
             let _ = tokio::time::timeout(AGAIN, full.reserve()).await;
         }
         if feed.end_if_abandoned() {
@@ -123,147 +110,5 @@ async fn catch_up(log: Log, mut member: Member) {
                 member.delivered = sequence;
             }
         }
-    }
-}
-
-enum Joined {
-    Member,
-    /// Without a feed this follower starts one here.
-    First(Sequence),
-    /// The feed is ahead: read up to this sequence.
-    Behind(Member, u64),
-}
-
-impl Feed {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic leaves no change half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self, member: Member) -> Result<Sequence, Member> {
-        self.state().begin(member)
-    }
-
-    fn join(&self, member: Member) -> Joined {
-        let mut state = self.state();
-        let mut member = match state.begin(member) {
-            Ok(from) => return Joined::First(from),
-            Err(member) => member,
-        };
-        let first_kept = state.kept.front().and_then(sequence);
-        let reached = first_kept.map_or(state.position, |first| first - 1);
-        if member.delivered < reached {
-            return Joined::Behind(member, state.position);
-        }
-        let here = LogItem::CaughtUp(Sequence(state.position));
-        for item in state.kept.iter().chain([&here]) {
-            match member.offer(item) {
-                Offered::Taken => {}
-                Offered::Full => return Joined::Behind(member, state.position),
-                Offered::Gone => return Joined::Member,
-            }
-        }
-        state.members.push(member);
-        Joined::Member
-    }
-
-    /// Returns a sole member without space; `items` keeps the rest.
-    fn pass_on(&self, log: &Log, items: &mut VecDeque<LogItem>) -> Option<Sender<LogItem>> {
-        let mut state = self.state();
-        while let Some(item) = items.front() {
-            let alone = state.members.len() == 1;
-            let mut index = 0;
-            while let Some(member) = state.members.get_mut(index) {
-                match member.offer(item) {
-                    Offered::Taken => index += 1,
-                    Offered::Full if alone => return Some(member.out.clone()),
-                    Offered::Full => {
-                        let slow = state.members.swap_remove(index);
-                        log.spawn(catch_up(log.clone(), slow));
-                    }
-                    Offered::Gone => {
-                        state.members.swap_remove(index);
-                    }
-                }
-            }
-            let passed_on = items.pop_front();
-            if let Some(sequence) = passed_on.as_ref().and_then(sequence) {
-                state.position = sequence;
-                state.kept.extend(passed_on);
-                if state.kept.len() > KEPT {
-                    state.kept.pop_front();
-                }
-            }
-        }
-        None
-    }
-
-    async fn abandoned(&self) {
-        let out = |member: &Member| member.out.clone();
-        let outs: Vec<_> = self.state().members.iter().map(out).collect();
-        for out in outs {
-            out.closed().await;
-        }
-    }
-
-    fn end_if_abandoned(&self) -> bool {
-        let mut state = self.state();
-        state.members.retain(|member| !member.out.is_closed());
-        if state.members.is_empty() {
-            *state = State::default();
-        }
-        !state.running
-    }
-
-    fn end(&self) {
-        *self.state() = State::default();
-    }
-}
-
-impl State {
-    fn begin(&mut self, mut member: Member) -> Result<Sequence, Member> {
-        if self.running {
-            return Err(member);
-        }
-        // The feed itself finds the head.
-        member.head = Some(0);
-        let from = Sequence(member.delivered + 1);
-        *self = Self {
-            running: true,
-            position: member.delivered,
-            kept: VecDeque::new(),
-            members: vec![member],
-        };
-        Ok(from)
-    }
-}
-
-impl Member {
-    fn offer(&mut self, item: &LogItem) -> Offered {
-        let sequence = sequence(item);
-        let wanted = match (sequence, item) {
-            (Some(sequence), _) => sequence > self.delivered,
-            (None, LogItem::CaughtUp(here)) => self.head.is_some_and(|head| here.0 >= head),
-            (None, _) => false,
-        };
-        if !wanted {
-            return Offered::Taken;
-        }
-        match self.out.try_send(item.clone()) {
-            Ok(()) => {
-                self.delivered = sequence.unwrap_or(self.delivered);
-                Offered::Taken
-            }
-            Err(TrySendError::Full(_)) => Offered::Full,
-            Err(TrySendError::Closed(_)) => Offered::Gone,
-        }
-    }
-}
-
-fn sequence(item: &LogItem) -> Option<u64> {
-    match item {
-        LogItem::Event(recorded) => Some(recorded.sequence.0),
-        LogItem::Flagged { sequence, .. } => Some(sequence.0),
-        LogItem::CaughtUp(_) => None,
     }
 }

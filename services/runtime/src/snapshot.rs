@@ -17,7 +17,7 @@ use dormouse_messages::{Fold, Sequence, Timestamp};
 pub use dormouse_shell::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::import;
+use crate::decode;
 use crate::log::Log;
 use crate::rollback::{Rollback, Verdict, Word};
 
@@ -240,7 +240,7 @@ async fn is_of(
     let mark = |message: &StreamMessage| {
         let nanos = message.time.unix_timestamp_nanos();
         let headers = Some(&message.headers);
-        i128::from(import::stored_at(imported_to, message.sequence, headers, nanos).as_micros())
+        i128::from(decode::stored_at(imported_to, message.sequence, headers, nanos).as_micros())
     };
     let read = i128::from(stored_at.as_micros());
     let mut rollback = Rollback::default();

@@ -17,10 +17,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer::within;
 use crate::decode::LogItem;
 use crate::error::LogError;
 use crate::lease::LeaseState;
-use crate::log::{Log, within};
+use crate::log::Log;
 
 /// Also the first token of the position's key.
 const LEASE: &str = "status";

@@ -27,6 +27,9 @@ const INGRESS_MAX_MESSAGE: i32 = 1_280 << 10;
 /// A smaller broker is refused.
 const LEAST_MAX_BYTES: i64 = 64 << 20;
 
+/// The lease of the process that makes the streams.
+pub(crate) const STREAMS_LEASE: &str = "streams";
+
 /// Returns decreasing reservations to try.
 pub(crate) fn reservations(max_bytes: i64) -> impl Iterator<Item = i64> {
     let less = |max_bytes: &i64| Some(max_bytes / 4).filter(|less| *less >= LEAST_MAX_BYTES);

@@ -3,7 +3,8 @@
 //!
 //! - [`cluster`]: nodes, jobs, policy and epochs; services embed this state.
 //! - [`membership`], [`health`]: nodes, usability, failed starts.
-//! - [`job`], [`limits`], [`members`], [`precedence`]: one job, its limits, members and preemptions.
+//! - [`job`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its limits, members,
+//!   preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
 //! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
 //! - [`fit`]: placement of gangs on free nodes.
@@ -21,6 +22,7 @@ pub mod limits;
 pub mod members;
 pub mod membership;
 pub mod precedence;
+pub mod protection;
 pub mod queues;
 pub mod share;
 pub mod shared;
@@ -42,7 +44,8 @@ pub use job::{
 pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};
 pub use membership::{Membership, Node, NodeLabels, NodePhase};
-pub use precedence::{Precedence, Protection};
+pub use precedence::Precedence;
+pub use protection::Protection;
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use shared::Shared;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dormouse_messages::{Recorded, Sequence, Timestamp};
 use dormouse_state::history::History;
 use dormouse_web::answers;
-use dormouse_web::routes::Site;
+use dormouse_web::site::Site;
 use dormouse_web::{Page, Past};
 
 #[global_allocator]

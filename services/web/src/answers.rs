@@ -1,8 +1,7 @@
 //! Answers for the page: queries of the read models at a moment, and of the history.
 //!
-//! `log`: from the whole log; `map`: nodes and containers; `whatif`: forks; `error`: failures.
+//! `log`: from the whole log; `map`: nodes and containers; `whatif`: forks.
 
-mod error;
 mod log;
 mod map;
 mod whatif;
@@ -17,12 +16,12 @@ use dormouse_projections::queries::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use error::AnswerError;
 pub use log::{axis, difference, events, explain, explaining, step, timeline};
 pub use map::NodeMap;
 pub use whatif::whatif;
 
-use crate::routes::Site;
+use crate::error::AnswerError;
+use crate::site::Site;
 
 /// Limit of listed events about one subject.
 const EVENTS: usize = 400;

@@ -10,9 +10,10 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::answers::AnswerError;
+use crate::error::AnswerError;
 
 /// A whole body, or a stream.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -65,4 +66,13 @@ pub fn lines(first: Bytes, rest: mpsc::Receiver<Result<Bytes, AnswerError>>) -> 
     let mut reply = of_kind(StatusCode::OK, "application/x-ndjson", Bytes::new());
     *reply.body_mut() = StreamBody::new(told).boxed_unsync();
     reply
+}
+
+impl AnswerError {
+    /// Converts to a reply.
+    #[must_use]
+    pub fn into_reply(self) -> Reply {
+        let body = json!({"error": {"code": self.code, "message": self.message}});
+        of_kind(self.status, "application/json", body.to_string())
+    }
 }

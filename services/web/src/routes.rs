@@ -1,10 +1,7 @@
 //! The routes. Answers are about a moment, the event `at` or the head; with `v`, the version of log and
 //! build, they never change.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use dormouse_messages::Event;
 use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -15,23 +12,16 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::access::{Guard, SESSION};
-use crate::answers::{self, AnswerError};
+use crate::answers;
 use crate::assets;
+use crate::error::AnswerError;
 use crate::live_events;
 use crate::past::Head;
 use crate::reply::{self, Reply};
-use crate::server::Page;
+use crate::site::Site;
 
 const MOST_BODY: usize = 4_096;
 const LINES: usize = 16;
-
-/// Source of all answers.
-#[derive(Clone)]
-pub struct Site {
-    pub page: Page,
-    pub describe: fn(&Event) -> String,
-    pub build: Arc<str>,
-}
 
 #[derive(Serialize)]
 struct HeadAnswer {
@@ -107,13 +97,6 @@ fn head(site: &Site) -> Reply {
         head,
     };
     reply::json(StatusCode::OK, &answer)
-}
-
-impl Site {
-    fn version(&self, head: &Head) -> String {
-        let named = format!("{}\n{}\n{}", head.log, head.begun, self.build);
-        blake3::hash(named.as_bytes()).to_hex()[..12].to_owned()
-    }
 }
 
 fn read<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, AnswerError> {

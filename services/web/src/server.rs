@@ -10,49 +10,20 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Guard;
 use crate::config::{Access, Config, ConfigError};
-use crate::past::Past;
-use crate::routes::{self, Site};
+use crate::routes;
+use crate::site::{Page, Site};
 use crate::tls;
 
 /// Several people with several tabs.
 const CONNECTIONS: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The log, and the interest in it.
-#[derive(Clone)]
-pub struct Page {
-    pub past: Arc<Past>,
-    wanted: watch::Sender<bool>,
-}
-
-impl Page {
-    /// Creates a page of an unread log.
-    #[must_use]
-    pub fn new(past: Past) -> Self {
-        Self {
-            past: Arc::new(past),
-            wanted: watch::Sender::new(false),
-        }
-    }
-
-    /// Waits for the first request; before, the log need not be read.
-    pub async fn wanted(&self) {
-        let _ = self.wanted.subscribe().wait_for(|wanted| *wanted).await;
-    }
-
-    /// Notes a request.
-    pub fn want(&self) {
-        self.wanted
-            .send_if_modified(|wanted| !std::mem::replace(wanted, true));
-    }
-}
 
 /// A bound server.
 pub struct Server {

@@ -9,7 +9,8 @@ use serde::de::{Deserialize, Error as _, IgnoredAny};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;
 
-use super::reader::{Cursor, ValueReader};
+use super::cursor::Cursor;
+use super::reader::ValueReader;
 use super::writer::ValueWriter;
 use super::{put, put_text, zigzag};
 

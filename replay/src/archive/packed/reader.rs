@@ -1,158 +1,19 @@
-//! Reads values: a deserializer over the bytes of a block.
+//! Reads values: a deserializer over the bytes of a block, with serde's access to lists, records and
+//! variants.
 
-use std::cell::OnceCell;
-use std::ptr;
-
-use dormouse_messages::{EventType, Text, Timestamp};
-use serde::de::value::{BorrowedStrDeserializer, Error};
-use serde::de::{Deserializer, Error as _, Visitor};
+use dormouse_messages::{Text, Timestamp};
+use serde::de::value::{BorrowedStrDeserializer, Error, U64Deserializer};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
-use super::access::{Fields, Items, Variant};
-use super::{tag, unzigzag};
+use super::cursor::{Cursor, Names, Places, Shape, Tables, Word, damaged};
+use super::tag;
 
 /// Bounds nesting: no event nests as deeply, and a damaged one must not overflow the stack.
 const DEEPEST: u32 = 100;
-
-/// The tables that the values of a block share.
-#[derive(Default)]
-pub struct Tables<'de> {
-    pub types: Vec<(&'de str, Option<EventType>)>,
-    words: Vec<Word<'de>>,
-    shapes: Vec<Shape<'de>>,
-}
-
-struct Word<'de> {
-    text: &'de str,
-    owned: OnceCell<Text>,
-}
-
-/// The names of a record's fields.
-#[derive(Default)]
-pub struct Shape<'de> {
-    pub names: Vec<&'de str>,
-    places: OnceCell<(Names, Places)>,
-}
-
-/// Maps a record's names to a struct's fields.
-pub enum Places {
-    /// The names are the fields, in the struct's order.
-    Same,
-    /// The field's index for each name, counted from 0.
-    Of(Vec<Option<u64>>),
-}
-
-type Names = &'static [&'static str];
-
-impl Shape<'_> {
-    /// Returns the places of the struct's `fields`. Caches the first struct alone, since a shape hardly
-    /// ever serves two. No field of an event has an `alias`, which would be counted as a field.
-    fn places(&self, fields: Names) -> Option<&Places> {
-        let place = |name: &&str| {
-            let place = fields.iter().position(|field| field == name)?;
-            u64::try_from(place).ok()
-        };
-        let places = || {
-            if self.names == fields {
-                Places::Same
-            } else {
-                Places::Of(self.names.iter().map(place).collect())
-            }
-        };
-        let (known, places) = self.places.get_or_init(|| (fields, places()));
-        ptr::eq(*known, fields).then_some(places)
-    }
-}
-
-/// Reads bytes front to back.
-pub struct Cursor<'de> {
-    rest: &'de [u8],
-}
-
-fn damaged<T>() -> Result<T, Error> {
-    Err(Error::custom("the archive is damaged"))
-}
-
-impl<'de> Cursor<'de> {
-    pub const fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes }
-    }
-
-    pub const fn is_at_end(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    #[inline]
-    pub fn byte(&mut self) -> Result<u8, Error> {
-        let Some((byte, rest)) = self.rest.split_first() else {
-            return damaged();
-        };
-        self.rest = rest;
-        Ok(*byte)
-    }
-
-    #[inline]
-    pub fn number(&mut self) -> Result<u64, Error> {
-        let byte = self.byte()?;
-        if byte < 0x80 {
-            return Ok(byte.into());
-        }
-        self.long_number(byte)
-    }
-
-    fn long_number(&mut self, first: u8) -> Result<u64, Error> {
-        let mut number = u64::from(first & 0x7f);
-        for shift in (7..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        damaged()
-    }
-
-    pub fn signed(&mut self) -> Result<i64, Error> {
-        self.number().map(unzigzag)
-    }
-
-    fn length(&mut self) -> Result<usize, Error> {
-        match usize::try_from(self.number()?) {
-            Ok(length) if length <= self.rest.len() => Ok(length),
-            _ => damaged(),
-        }
-    }
-
-    fn text(&mut self) -> Result<&'de str, Error> {
-        let length = self.length()?;
-        let (text, rest) = self.rest.split_at(length);
-        self.rest = rest;
-        str::from_utf8(text).map_err(Error::custom)
-    }
-
-    fn list<T>(
-        &mut self,
-        mut item: impl FnMut(&mut Self) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        (0..self.length()?).map(|_| item(self)).collect()
-    }
-
-    pub fn tables(&mut self) -> Result<Tables<'de>, Error> {
-        let event_type = |name| (name, EventType::of(name));
-        Ok(Tables {
-            types: self.list(|cursor| cursor.text().map(event_type))?,
-            words: self.list(|cursor| {
-                let (text, owned) = (cursor.text()?, OnceCell::new());
-                Ok(Word { text, owned })
-            })?,
-            shapes: self.list(|cursor| {
-                let names = cursor.list(Self::text)?;
-                let places = OnceCell::new();
-                Ok(Shape { names, places })
-            })?,
-        })
-    }
-}
 
 /// Reads the values of an event.
 pub struct ValueReader<'t, 'de> {
@@ -362,5 +223,151 @@ impl<'de> Deserializer<'de> for &mut ValueReader<'_, 'de> {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit
         unit_struct seq tuple tuple_struct map identifier ignored_any
+    }
+}
+
+/// The values of a list.
+struct Items<'a, 't, 'de> {
+    reader: &'a mut ValueReader<'t, 'de>,
+    left: usize,
+}
+
+impl<'a, 't, 'de> Items<'a, 't, 'de> {
+    const fn new(reader: &'a mut ValueReader<'t, 'de>, length: usize) -> Self {
+        Self {
+            reader,
+            left: length,
+        }
+    }
+
+    /// Fails unless all values were taken.
+    fn end(self) -> Result<(), Error> {
+        match self.left {
+            0 => Ok(()),
+            left => Err(Error::custom(format!("a list is {left} too long"))),
+        }
+    }
+}
+
+impl<'de> SeqAccess<'de> for Items<'_, '_, 'de> {
+    type Error = Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        seed.deserialize(&mut *self.reader).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left)
+    }
+}
+
+/// The fields of a record.
+struct Fields<'a, 't, 'de> {
+    reader: &'a mut ValueReader<'t, 'de>,
+    names: &'t [&'de str],
+    places: Option<&'t [Option<u64>]>,
+    next: usize,
+}
+
+impl<'a, 't, 'de> Fields<'a, 't, 'de> {
+    const fn new(
+        reader: &'a mut ValueReader<'t, 'de>,
+        names: &'t [&'de str],
+        places: Option<&'t [Option<u64>]>,
+    ) -> Self {
+        Self {
+            reader,
+            names,
+            places,
+            next: 0,
+        }
+    }
+
+    /// Fails unless all fields were taken.
+    fn end(self) -> Result<(), Error> {
+        if self.next == self.names.len() {
+            Ok(())
+        } else {
+            Err(Error::custom("a record has fields that are not read"))
+        }
+    }
+}
+
+impl<'de> MapAccess<'de> for Fields<'_, '_, 'de> {
+    type Error = Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        let Some(name) = self.names.get(self.next) else {
+            return Ok(None);
+        };
+        let places = self.places.and_then(|places| places.get(self.next));
+        let key = match places.copied().flatten() {
+            // Derived structs also identify their fields by number.
+            Some(place) => {
+                let place: U64Deserializer<Error> = place.into_deserializer();
+                seed.deserialize(place)
+            }
+            None => seed.deserialize(BorrowedStrDeserializer::new(name)),
+        };
+        self.next += 1;
+        key.map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        seed.deserialize(&mut *self.reader)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.names.len() - self.next)
+    }
+}
+
+/// An enum variant with values.
+struct Variant<'a, 't, 'de> {
+    reader: &'a mut ValueReader<'t, 'de>,
+    name: &'de str,
+}
+
+impl<'de> EnumAccess<'de> for Variant<'_, '_, 'de> {
+    type Error = Error;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Error> {
+        let variant = seed.deserialize(BorrowedStrDeserializer::new(self.name))?;
+        Ok((variant, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'_, '_, 'de> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        Err(Error::custom(format!("{} has no values", self.name)))
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Error> {
+        seed.deserialize(self.reader)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.reader.deserialize_any(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.reader.deserialize_struct("", fields, visitor)
     }
 }

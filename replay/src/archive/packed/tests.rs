@@ -8,7 +8,8 @@ use dormouse_messages::{Body, Recorded, Timestamp};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use super::reader::{Cursor, Tables, ValueReader};
+use super::cursor::{Cursor, Tables};
+use super::reader::ValueReader;
 use super::writer::ValueWriter;
 use super::*;
 use crate::random::Random;

@@ -9,8 +9,7 @@ use dormouse_messages::sanitize::containers;
 use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob};
 use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 
-use super::answer::{Explanation, Reason};
-use super::job::reason;
+use super::answer::{Explanation, Reason, reason};
 
 fn held_to(posed: &ProblemJob) -> Reason {
     if posed.urgency > Urgency::Training {

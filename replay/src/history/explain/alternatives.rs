@@ -9,8 +9,8 @@ use dormouse_messages::JobId;
 use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob};
 use dormouse_optimizer::{Made, Solution, solve};
 
-use super::Explainer;
 use super::answer::Alternative;
+use super::explainer::Explainer;
 use crate::history::whatif::in_threads;
 
 const MOST_KEPT: usize = 8;

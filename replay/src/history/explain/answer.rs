@@ -1,5 +1,6 @@
 //! The content of an explanation: sentences for people, and the facts as data.
 
+use dormouse_messages::sanitize::containers;
 use dormouse_messages::{By, Sequence, Timestamp};
 use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
@@ -312,4 +313,76 @@ impl Explanation {
 )]
 const fn is_zero(count: &usize) -> bool {
     *count == 0
+}
+
+/// `job.released ads/lr (event 4709)`.
+pub(crate) fn in_words(causes: &[Cause]) -> String {
+    let words = causes.iter().map(|cause| {
+        let what = match cause.event.as_str() {
+            "" => "an earlier event",
+            "job.released" => "the release of",
+            "job.completed" => "the end of",
+            "job.failed" => "the failure of",
+            "job.cancelled" => "the cancellation of",
+            "node.joined" => "the arrival of",
+            "node.lost" => "the loss of",
+            "node.drained" => "the drain of",
+            "cluster.configured" => "a new policy for",
+            "partition.started" => "the start of",
+            "partition.stopped" => "the stop of",
+            other => other,
+        };
+        let by = cause
+            .by
+            .as_ref()
+            .map_or_else(String::new, |by| format!(" by {by}"));
+        let subject = match cause.subject.as_str() {
+            "" => String::new(),
+            // Distinguishes the node n3 from the job n3 of a tenant `node`.
+            subject if cause.event.starts_with("node.") => {
+                format!(" {}", subject.replacen('/', " ", 1))
+            }
+            subject => format!(" {subject}"),
+        };
+        format!("{what}{subject}{by} (event {})", cause.sequence)
+    });
+    let words: Vec<String> = words.collect();
+    if words.is_empty() {
+        "the passing of time: jobs that had just started could be resized".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+pub(super) fn gets(becomes: u32) -> String {
+    match becomes {
+        0 => "and wait".to_owned(),
+        count => format!("with {}", containers(count)),
+    }
+}
+
+pub(super) fn say(correction: &Correction, begins: &str) -> String {
+    let gets = if correction.admitted {
+        format!("would {begins}, {}", gets(correction.becomes))
+    } else {
+        format!("would have {}", containers(correction.becomes))
+    };
+    let proof = match correction.verified_by.proof.as_str() {
+        "proven" => "proven optimal".to_owned(),
+        proof => format!("{proof}, gap {:.3}", correction.verified_by.gap),
+    };
+    format!(
+        "with {} ({} instead of {}) it {gets} ({proof})",
+        correction.change, correction.to, correction.from
+    )
+}
+
+pub(super) fn reason(code: &str, words: String) -> Reason {
+    Reason {
+        code: code.to_owned(),
+        resource: None,
+        short: None,
+        of: None,
+        words,
+    }
 }

@@ -12,12 +12,12 @@ use dormouse_state::queues::TenantQueue;
 use dormouse_state::{Queues, Stand};
 
 use super::against::against;
-use super::answer::{Correction, Explanation, QueuePlace, Reason};
+use super::answer::{Correction, Explanation, QueuePlace, Reason, reason, say};
+use super::explainer::{Decided, ExplainError, Explainer};
 use super::refusal::refused;
 use super::resizes::past;
 use super::room::{held, no_nodes};
 use super::search::Search;
-use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::{Fork, Outcome};
 
 const MOST_NAMED: usize = 20;
@@ -37,7 +37,7 @@ pub fn explain(
         return refused(explainer, id, tell).ok_or_else(unknown);
     };
     let mut answer = Explanation::of(id.to_string(), at, time, known.phase.as_str());
-    answer.resizes = explainer.resizes.seen_by(explainer);
+    answer.resizes = explainer.past_resizes();
     answer.has = Some(known.now);
     answer.words.extend(people(id, known));
     answer.words.extend(class(known));
@@ -166,39 +166,6 @@ fn class(known: &Job) -> Option<String> {
     };
     let class = class.unwrap_or_else(|| "it has no priority class".to_owned());
     Some(format!("{class}; it was preempted {times}"))
-}
-
-pub(super) fn gets(becomes: u32) -> String {
-    match becomes {
-        0 => "and wait".to_owned(),
-        count => format!("with {}", containers(count)),
-    }
-}
-
-pub(super) fn say(correction: &Correction, begins: &str) -> String {
-    let gets = if correction.admitted {
-        format!("would {begins}, {}", gets(correction.becomes))
-    } else {
-        format!("would have {}", containers(correction.becomes))
-    };
-    let proof = match correction.verified_by.proof.as_str() {
-        "proven" => "proven optimal".to_owned(),
-        proof => format!("{proof}, gap {:.3}", correction.verified_by.gap),
-    };
-    format!(
-        "with {} ({} instead of {}) it {gets} ({proof})",
-        correction.change, correction.to, correction.from
-    )
-}
-
-pub(super) fn reason(code: &str, words: String) -> Reason {
-    Reason {
-        code: code.to_owned(),
-        resource: None,
-        short: None,
-        of: None,
-        words,
-    }
 }
 
 fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {

@@ -1,10 +1,10 @@
 //! Explains a job, a tenant, a node or a decision from the log.
 //!
-//! [`Explainer`] keeps the state behind the last allocation, which must lead to the same decision again.
 //! A job raises three questions: could it have more (P2 with relaxed constraints:
 //! [`dormouse_optimizer::conflict`]), was it chosen, was it released? A tenant sees only its own names;
 //! [`seen_by`] checks the answer.
 //!
+//! - `explainer`, `submitted`: the reading of a log.
 //! - `job`, `others`: explanations of jobs; of tenants, nodes and decisions.
 //! - `against`, `room`: reasons for a shortage; holders of the missing resources.
 //! - `alternatives`, `resizes`: alternatives of a decision; a job's past resizes.
@@ -15,6 +15,7 @@ mod against;
 mod alternatives;
 mod answer;
 mod changes;
+mod explainer;
 mod grids;
 mod job;
 mod others;
@@ -22,167 +23,19 @@ mod refusal;
 mod resizes;
 mod room;
 mod search;
+mod submitted;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use dormouse_messages::events::StoppedBy;
-use dormouse_messages::{
-    Decider as _, Epoch, Event, JobId, LogClock, NodeId, Recorded, Sequence, TenantId, Timestamp,
-    Writer,
-};
-use dormouse_optimizer::{Made, Optimizer};
-use dormouse_projections::ReadModel;
+use dormouse_messages::Event;
 
 pub use answer::*;
 pub use changes::{Candidate, Change};
 pub use dormouse_optimizer::problem::Clock;
+pub use explainer::{ExplainError, Explainer, SOLVES, Subject};
 pub(crate) use others::restarts;
 
-use super::fork::Fork;
-use super::redact::{self, SeenError, seen_by};
-use crate::parallel_readers::ParallelReaders;
-
-/// The default number of decisions in a search; more than a job among fifty needs.
-pub const SOLVES: usize = 120;
-const FOLDED_LIMIT: usize = 10_000;
-
-/// The subject of an explanation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
-    Job(JobId),
-    Tenant(TenantId),
-    Node(NodeId),
-    Epoch(Epoch),
-}
-
-/// An error instead of an explanation.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExplainError {
-    /// The subject is not on the log, or hidden from the tenant.
-    #[error("there is no {what} up to event {at}; {instead}")]
-    NotThere {
-        what: String,
-        at: Sequence,
-        instead: String,
-    },
-    #[error(transparent)]
-    NotSeen(#[from] SeenError),
-}
-
-#[derive(Clone)]
-pub(crate) struct Decided {
-    pub recorded: Arc<Recorded>,
-    pub before: Fork,
-    pub causes: Vec<Cause>,
-    clock: Option<Clock>,
-}
-
-/// Reads a log, then explains.
-pub struct Explainer {
-    subject: Subject,
-    viewer: Option<TenantId>,
-    solves: usize,
-    clock: Option<Clock>,
-    before: Fork,
-    tail: VecDeque<Arc<Recorded>>,
-    /// The last events before `tail`, since a decision may answer a postponed cause.
-    folded: VecDeque<Arc<Recorded>>,
-    decided: Option<Decided>,
-    done: bool,
-    resizes: resizes::Resizes,
-    submitted: refusal::Submitted,
-    reading: ParallelReaders<ReadModel>,
-    log_clock: LogClock,
-    pub(crate) model: ReadModel,
-    pub(crate) head: Fork,
-}
+use super::redact::seen_by;
 
 impl Explainer {
-    /// Prepares one explanation for a tenant or the operator; `solves` limits the decisions of the
-    /// search.
-    #[must_use]
-    pub fn new(subject: Subject, viewer: Option<TenantId>, solves: usize) -> Self {
-        Self {
-            subject,
-            viewer,
-            solves,
-            clock: None,
-            before: Fork::default(),
-            tail: VecDeque::new(),
-            folded: VecDeque::new(),
-            decided: None,
-            done: false,
-            resizes: resizes::Resizes::default(),
-            submitted: refusal::Submitted::default(),
-            reading: ParallelReaders::default(),
-            log_clock: LogClock::default(),
-            model: ReadModel::default(),
-            head: Fork::default(),
-        }
-    }
-
-    /// Repeats decisions that ran out of time within the same time, by this clock.
-    #[must_use]
-    pub const fn timed(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Begins with the states of a snapshot.
-    #[must_use]
-    pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
-        self.before = fork;
-        self.log_clock = model.queues.clock.clone();
-        self.reading = ParallelReaders::starting_from(model);
-        self
-    }
-
-    /// Reads the next event of the log.
-    pub fn read(&mut self, recorded: &Arc<Recorded>) {
-        if self.done {
-            return;
-        }
-        let fact = self.log_clock.read(recorded);
-        self.reading.read(recorded);
-        self.tail.push_back(Arc::clone(recorded));
-        if let Subject::Job(job) = &self.subject {
-            let known = (&self.folded, &self.tail);
-            self.resizes
-                .read(job, &fact, |causes| self::causes(known, causes));
-            self.submitted.read(job, recorded);
-        }
-        let event = recorded
-            .event()
-            .filter(|_| recorded.writer == Writer::Optimizer);
-        let Some((event, basis)) = event.and_then(|event| Some((event, event.basis()?))) else {
-            return;
-        };
-        if let (Subject::Epoch(asked), Event::AllocationDecided(event)) = (&self.subject, event) {
-            self.done = event.epoch == *asked;
-        }
-        let causes = causes((&self.folded, &self.tail), &basis.causes);
-        while self
-            .tail
-            .front()
-            .is_some_and(|next| next.sequence <= basis.asof)
-        {
-            if let Some(next) = self.tail.pop_front() {
-                self.before.read(&next);
-                self.folded.push_back(next);
-            }
-        }
-        let too_many = self.folded.len().saturating_sub(FOLDED_LIMIT);
-        self.folded.drain(..too_many);
-        // The state may be large, and is copied only when needed.
-        self.decided = Some(Decided {
-            recorded: Arc::clone(recorded),
-            before: Fork::default(),
-            causes,
-            clock: self.clock,
-        });
-    }
-
     /// Returns the explanation.
     ///
     /// # Errors
@@ -225,187 +78,5 @@ impl Explainer {
             Subject::Epoch(epoch) => others::epoch(&self, epoch, &mut told),
         }?;
         Ok(seen_by(answer, viewer)?)
-    }
-
-    pub(crate) fn decided(&self) -> Option<&Decided> {
-        self.decided.as_ref()
-    }
-
-    pub(crate) fn place(&self) -> (Sequence, Timestamp) {
-        (self.head.sequence, self.head.now)
-    }
-
-    pub(crate) fn not_there(&self, what: String) -> ExplainError {
-        self.ask_instead(
-            what,
-            "`dormouse jobs`, `nodes` and `tenants` list what there is".to_owned(),
-        )
-    }
-
-    pub(crate) fn no_job(&self, id: &JobId) -> ExplainError {
-        let (what, name) = (format!("job {id}"), id.name());
-        let node = name.parse().ok();
-        let node = node.filter(|it: &NodeId| self.head.cluster.nodes.get(it).is_some());
-        let tenants = &self.head.admission.queues.tenants;
-        let kind = match node {
-            _ if self.viewer.is_some() => None,
-            Some(_) => Some("node"),
-            None => tenants.contains_key(name).then_some("tenant"),
-        };
-        match kind {
-            Some(kind) => self.ask_instead(
-                what,
-                format!("{name} is a {kind}: `dormouse explain {kind} {name}`"),
-            ),
-            None => self.not_there(what),
-        }
-    }
-
-    fn ask_instead(&self, what: String, instead: String) -> ExplainError {
-        let at = self.head.sequence;
-        ExplainError::NotThere { what, at, instead }
-    }
-
-    pub(crate) fn name(&self, job: &JobId) -> String {
-        redact::name(job, self.viewer.as_ref())
-    }
-
-    pub(crate) fn sees(&self, tenant: &str) -> bool {
-        self.viewer
-            .as_ref()
-            .is_none_or(|viewer| viewer.as_str() == tenant)
-    }
-}
-
-impl Decided {
-    /// Returns the optimizer with the decision's budget.
-    pub fn optimizer(&self) -> Optimizer {
-        let budget = self
-            .recorded
-            .event()
-            .and_then(Event::basis)
-            .and_then(|basis| basis.budget);
-        let solver = match self.recorded.event() {
-            Some(Event::AllocationDecided(event)) => Some(&event.outcome.solver),
-            Some(Event::AllocationUnchanged(event)) => Some(&event.outcome.solver),
-            _ => None,
-        };
-        let by_time = solver.is_some_and(|solver| solver.stopped_by == StoppedBy::Time);
-        let clock = self.clock.filter(|_| by_time);
-        let own = clock.map_or_else(Optimizer::default, Optimizer::timed);
-        budget.map_or(own, |budget| own.within(&budget))
-    }
-
-    /// Repeats the decision. Unless time stopped the solver, the result is the same on any machine.
-    pub fn made(&self) -> Made {
-        let basis = self.recorded.event().and_then(Event::basis);
-        let now = basis.map_or(self.before.now, |basis| basis.now);
-        self.optimizer().make(&self.before.cluster, now)
-    }
-
-    /// Returns a reference to the decision, compared with `made`.
-    pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
-        let event = self.recorded.event()?;
-        let basis = event.basis()?;
-        let optimizer = self.optimizer();
-        let remade = match optimizer.check(&self.before.cluster, event) {
-            Some(Ok(())) => "checked",
-            Some(Err(_)) => "differs",
-            None => {
-                let mut bare = event.clone();
-                bare.set_basis(None);
-                match optimizer.verify(&self.before.cluster, &bare, Some(&made.event)) {
-                    Ok(()) => "equal",
-                    Err(_) => "differs",
-                }
-            }
-        };
-        let epoch = match event {
-            Event::AllocationDecided(event) => Some(event.epoch.0),
-            _ => None,
-        };
-        let mut causes = self.causes.clone();
-        for cause in &mut causes {
-            explainer.hide(cause);
-        }
-        Some(DecisionRef {
-            sequence: self.recorded.sequence,
-            epoch,
-            build: basis.build.clone(),
-            remade: remade.to_owned(),
-            causes,
-        })
-    }
-}
-
-impl Explainer {
-    pub(crate) fn hide(&self, cause: &mut Cause) {
-        let viewer = self.viewer.as_ref();
-        let hidden = viewer.and_then(|it| redact::subject(&cause.event, &cause.subject, it));
-        if let Some(hidden) = hidden {
-            hidden.clone_into(&mut cause.subject);
-            cause.by = None;
-        }
-    }
-}
-
-fn causes(
-    (folded, tail): (&VecDeque<Arc<Recorded>>, &VecDeque<Arc<Recorded>>),
-    causes: &[Sequence],
-) -> Vec<Cause> {
-    let find = |known: &VecDeque<Arc<Recorded>>, sequence: &Sequence| {
-        let place = known.binary_search_by_key(sequence, |recorded| recorded.sequence);
-        place.ok().and_then(|place| known.get(place).cloned())
-    };
-    let cause = |sequence: &Sequence| {
-        let known = find(tail, sequence).or_else(|| find(folded, sequence));
-        let known = known.as_ref();
-        let event = known.and_then(|recorded| recorded.event());
-        Cause {
-            sequence: *sequence,
-            event: event.map_or("", Event::subject_name).to_owned(),
-            subject: known.map_or_else(String::new, |it| it.envelope.subject.to_string()),
-            by: known.and_then(|recorded| recorded.by()),
-        }
-    };
-    causes.iter().map(cause).collect()
-}
-
-/// `job.released ads/lr (event 4709)`.
-pub(crate) fn in_words(causes: &[Cause]) -> String {
-    let words = causes.iter().map(|cause| {
-        let what = match cause.event.as_str() {
-            "" => "an earlier event",
-            "job.released" => "the release of",
-            "job.completed" => "the end of",
-            "job.failed" => "the failure of",
-            "job.cancelled" => "the cancellation of",
-            "node.joined" => "the arrival of",
-            "node.lost" => "the loss of",
-            "node.drained" => "the drain of",
-            "cluster.configured" => "a new policy for",
-            "partition.started" => "the start of",
-            "partition.stopped" => "the stop of",
-            other => other,
-        };
-        let by = cause
-            .by
-            .as_ref()
-            .map_or_else(String::new, |by| format!(" by {by}"));
-        let subject = match cause.subject.as_str() {
-            "" => String::new(),
-            // Distinguishes the node n3 from the job n3 of a tenant `node`.
-            subject if cause.event.starts_with("node.") => {
-                format!(" {}", subject.replacen('/', " ", 1))
-            }
-            subject => format!(" {subject}"),
-        };
-        format!("{what}{subject}{by} (event {})", cause.sequence)
-    });
-    let words: Vec<String> = words.collect();
-    if words.is_empty() {
-        "the passing of time: jobs that had just started could be resized".to_owned()
-    } else {
-        words.join(", ")
     }
 }

@@ -7,9 +7,9 @@ use dormouse_projections::keys::KeyHolder;
 use dormouse_state::NodePhase;
 
 use super::alternatives::alternatives;
-use super::answer::{Explanation, JobLine, KeyLine};
+use super::answer::{Explanation, JobLine, KeyLine, in_words};
+use super::explainer::{ExplainError, Explainer};
 use super::job::is_live;
-use super::{ExplainError, Explainer, in_words};
 
 fn line(
     explainer: &Explainer,

@@ -2,15 +2,14 @@
 
 use dormouse_messages::{Event, Fact, JobId, Sequence, Timestamp};
 
-use super::answer::{Cause, Explanation, Gives, PastResize};
-use super::{Explainer, in_words};
+use super::answer::{Cause, Explanation, PastResize, in_words};
 
 /// Collects a job's resizes.
 #[derive(Debug, Default)]
 pub struct Resizes {
-    all: Vec<PastResize>,
-    gained: Vec<Vec<(JobId, u32, u32)>>,
-    made_for: Vec<Option<JobId>>,
+    pub(super) all: Vec<PastResize>,
+    pub(super) gained: Vec<Vec<(JobId, u32, u32)>>,
+    pub(super) made_for: Vec<Option<JobId>>,
     asked: Option<Timestamp>,
 }
 
@@ -83,26 +82,6 @@ impl Resizes {
             }
             _ => {}
         }
-    }
-
-    pub fn seen_by(&self, explainer: &Explainer) -> Vec<PastResize> {
-        let mut all = self.all.clone();
-        for (resize, job) in all.iter_mut().zip(&self.made_for) {
-            resize.made_for = job.as_ref().map(|job| explainer.name(job));
-        }
-        for (resize, gained) in all.iter_mut().zip(&self.gained) {
-            let gained = gained.iter().map(|(job, from, to)| Gives {
-                job: explainer.name(job),
-                from: *from,
-                to: *to,
-                loses_s: None,
-            });
-            resize.gained = gained.collect();
-            for cause in &mut resize.causes {
-                explainer.hide(cause);
-            }
-        }
-        all
     }
 }
 

@@ -9,8 +9,8 @@ use dormouse_projections::jobs::room::Room;
 use dormouse_state::fit::{FreeNode, is_in, unplaced};
 use dormouse_state::{FreeNodes, Gang, Job};
 
-use super::Explainer;
 use super::answer::{Explanation, HeldBy};
+use super::explainer::Explainer;
 
 const MOST_LISTED: usize = 20;
 

@@ -14,10 +14,54 @@
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::Incarnation;
-use dormouse_messages::{Amounts, Rank};
+use dormouse_messages::{Amounts, JobId, Rank};
 use dormouse_state::{Job, LifePhase};
+use serde::{Deserialize, Serialize};
 
-use super::Window;
+/// A time window in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) from: i64,
+    pub(super) to: i64,
+}
+
+impl Window {
+    pub(super) fn clip(self, from: i64, to: i64) -> u128 {
+        let length = to.min(self.to) - from.max(self.from);
+        u128::try_from(length).unwrap_or(0)
+    }
+}
+
+/// Measured use by a job with parts of GPUs, summed over containers and devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuRow {
+    pub job: JobId,
+    /// Busy device time in microseconds.
+    pub busy_us: u64,
+    /// As `busy_us`, with gaps too short for another container.
+    pub charged_us: u64,
+    /// The threads' wait for devices in microseconds.
+    pub waited_us: u64,
+    pub refused: u64,
+    /// Device memory at the end of each window, in MiB times the window's milliseconds.
+    #[serde(default)]
+    pub memory_mib_ms: u64,
+}
+
+impl GpuRow {
+    /// Returns a row without use.
+    #[must_use]
+    pub fn new(job: &JobId) -> Self {
+        Self {
+            job: job.clone(),
+            busy_us: 0,
+            charged_us: 0,
+            waited_us: 0,
+            refused: 0,
+            memory_mib_ms: 0,
+        }
+    }
+}
 
 /// The parts of a job's time, in container milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -17,30 +17,14 @@ mod table;
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::ContainerGpuUsed;
-use dormouse_messages::{
-    Amounts, Event, Fold, JobId, Recorded, Resource, Sequence, TenantId, Timestamp,
-};
+use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Resource, TenantId, Timestamp};
 use dormouse_projections::status::job_of;
 use dormouse_state::{ClusterState, NodePhase};
 
-use account::Account;
-pub use account::Parts;
+use account::{Account, Window};
+pub use account::{GpuRow, Parts};
 use shares::{apportion, lent};
-pub use table::{CapacityRow, GpuRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
-
-/// A time window in milliseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Window {
-    from: i64,
-    to: i64,
-}
-
-impl Window {
-    fn clip(self, from: i64, to: i64) -> u128 {
-        let length = to.min(self.to) - from.max(self.from);
-        u128::try_from(length).unwrap_or(0)
-    }
-}
+pub use table::{CapacityRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Capacity {
@@ -189,17 +173,6 @@ impl Ledger {
         if !self.cluster.overfull.is_empty() || self.delicate {
             self.offer = offer(&self.cluster);
         }
-    }
-
-    /// Returns the table. The last state holds until `now` or the end of the window.
-    #[must_use]
-    pub fn finish(mut self, now: Timestamp) -> LedgerTable {
-        self.pass(ms(now));
-        let now = self.now;
-        for account in self.live.values_mut() {
-            account.cut(self.window, now);
-        }
-        table::table(self)
     }
 
     /// Books the current rates up to `to`.
@@ -368,10 +341,4 @@ fn tenant_of(job: &JobId) -> TenantId {
 
 fn ms(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(1000)
-}
-
-/// Returns the last event read. Losses become known later, so a later ledger of the same window may
-/// differ.
-pub(crate) fn known_to(ledger: &Ledger) -> (Sequence, Timestamp) {
-    (ledger.cluster.sequence, ledger.cluster.now)
 }

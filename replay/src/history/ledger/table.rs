@@ -6,8 +6,8 @@ use std::fmt::{self, Write as _};
 use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::account::Account;
-use super::{Ledger, Parts, known_to};
+use super::account::{Account, GpuRow, Parts};
+use super::{Ledger, ms};
 use crate::history::redact::{SeenError, seen_by};
 
 /// An amount in the resource's log unit times milliseconds. Written as a decimal text, since it may
@@ -74,37 +74,6 @@ pub struct TenantRow {
     pub lent: UnitMs,
     #[serde(flatten)]
     pub parts: PartsRow,
-}
-
-/// Measured use by a job with parts of GPUs, summed over containers and devices.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuRow {
-    pub job: JobId,
-    /// Busy device time in microseconds.
-    pub busy_us: u64,
-    /// As `busy_us`, with gaps too short for another container.
-    pub charged_us: u64,
-    /// The threads' wait for devices in microseconds.
-    pub waited_us: u64,
-    pub refused: u64,
-    /// Device memory at the end of each window, in MiB times the window's milliseconds.
-    #[serde(default)]
-    pub memory_mib_ms: u64,
-}
-
-impl GpuRow {
-    /// Returns a row without use.
-    #[must_use]
-    pub fn new(job: &JobId) -> Self {
-        Self {
-            job: job.clone(),
-            busy_us: 0,
-            charged_us: 0,
-            waited_us: 0,
-            refused: 0,
-            memory_mib_ms: 0,
-        }
-    }
 }
 
 /// One resource of a job, or its containers.
@@ -189,7 +158,26 @@ fn unit(resource: &Resource) -> String {
     format!("{}_ms", resource.field())
 }
 
-pub(super) fn table(ledger: Ledger) -> LedgerTable {
+impl Ledger {
+    /// Returns the table. The last state holds until `now` or the end of the window.
+    #[must_use]
+    pub fn finish(mut self, now: Timestamp) -> LedgerTable {
+        self.pass(ms(now));
+        let now = self.now;
+        for account in self.live.values_mut() {
+            account.cut(self.window, now);
+        }
+        table(self)
+    }
+}
+
+/// Returns the last event read. Losses become known later, so a later ledger of the same window may
+/// differ.
+fn known_to(ledger: &Ledger) -> (Sequence, Timestamp) {
+    (ledger.cluster.sequence, ledger.cluster.now)
+}
+
+fn table(ledger: Ledger) -> LedgerTable {
     let (known_to, known_at) = known_to(&ledger);
     let window = ledger.window;
     let time = |ms: i64| Timestamp::from_micros(ms.saturating_mul(1000));

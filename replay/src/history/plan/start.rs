@@ -45,7 +45,7 @@ pub fn start(
     let mut starts = Vec::new();
     for _ in 0..draws.max(1) {
         let course = forked.with(history, forked.models.draw(&mut random));
-        let course = course.imagined(forked, &mut random);
+        let course = course.imagined(forked.unknown.keys(), forked.now, &mut random);
         let mut with_rivals = changes.clone();
         let come = rivals.iter().flat_map(|it| it.draw(&course, &mut random));
         with_rivals.added.extend(come.collect::<Vec<_>>());

@@ -16,7 +16,7 @@ use dormouse_state::ClusterState;
 use super::incarnation::number;
 use super::models::Models;
 use super::observed::Observed;
-use super::work_estimate::Course;
+use super::work_estimate::{Course, Work};
 use crate::audit::Audit;
 use crate::engine::{Faults, Ground, ModelAgents};
 use crate::history::fork::Fork;
@@ -75,13 +75,6 @@ pub struct Forked<'a> {
     pub(super) measures: Measures,
     work: Work,
     observed: &'a Observed,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(super) struct Work {
-    pub(super) all: BTreeMap<JobId, f64>,
-    pub(super) failures: BTreeMap<JobId, Vec<f64>>,
-    pub(super) agents: ModelAgents,
 }
 
 impl History {

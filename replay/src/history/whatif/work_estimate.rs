@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::JobId;
+use dormouse_messages::{JobId, Timestamp};
 
 use super::fit::Form;
-use super::fork::{Forked, Work};
 use super::models::Models;
 use super::observed::{Observed, Seen};
 use crate::engine::{ModelAgents, ModelJob};
@@ -17,6 +16,14 @@ pub struct Course<'a> {
     pub(super) work: Work,
     pub(super) observed: &'a Observed,
     pub(super) imagined: BTreeMap<JobId, f64>,
+}
+
+/// The work of jobs that a log shows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Work {
+    pub(super) all: BTreeMap<JobId, f64>,
+    pub(super) failures: BTreeMap<JobId, Vec<f64>>,
+    pub(super) agents: ModelAgents,
 }
 
 struct Drawn<'a> {
@@ -52,14 +59,18 @@ impl<'a> Course<'a> {
     /// - Completed jobs are biased towards short ones, so running jobs are drawn first (Kaplan–Meier).
     /// - The sample is small, so each draw weights it at random (Rubin's Bayesian bootstrap).
     #[must_use]
-    pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {
+    pub fn imagined<'j>(
+        mut self,
+        unknown: impl Iterator<Item = &'j JobId>,
+        now: Timestamp,
+        random: &mut Random,
+    ) -> Self {
         let mut pool: Vec<Drawn> = Vec::new();
         for (id, work) in &self.work.all {
             pool.extend(self.drawn(id, *work, random));
         }
-        let done = |id: &JobId| self.work.agents.done(id, forked.now).unwrap_or(0.0);
-        let mut unknown: Vec<(f64, &JobId)> =
-            forked.unknown.keys().map(|id| (done(id), id)).collect();
+        let done = |id: &JobId| self.work.agents.done(id, now).unwrap_or(0.0);
+        let mut unknown: Vec<(f64, &JobId)> = unknown.map(|id| (done(id), id)).collect();
         unknown.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.cmp(other)));
         for (done, id) in unknown {
             let Some(seen) = self.observed.jobs.get(id) else {
@@ -83,7 +94,7 @@ impl<'a> Course<'a> {
             self.imagined.insert(id.clone(), work);
         }
         for (id, all) in &self.work.all {
-            let done = self.work.agents.done(id, forked.now);
+            let done = self.work.agents.done(id, now);
             let curve = self.models.jobs.get(id).and_then(|it| it.curve);
             let (Some(done), Some(curve)) = (done.filter(|done| done < all), curve) else {
                 continue;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::classes::Preemption;
 use dormouse_messages::events::{ClusterConfigured, TenantGranted};
 use dormouse_messages::grants::Grants;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::Preemption;
 use dormouse_messages::{Event, PriorityClass};
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::engine::{Action, Engine, ModelJob};
 use crate::random::Random;
 use crate::simulate::seconds_after_start;
 
-use super::{Submitted, TENANTS, afterwards, in_place, submit};
+use super::submission::{Submitted, TENANTS, afterwards, in_place, submit};
 
 /// Two classes that preempt, one that only goes first, and one that all preempt.
 const CLASSES: [(&str, i32, bool); 4] = [

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::engine::{Engine, ModelJob};
 use crate::random::Random;
 
-use super::{Submitted, TENANTS, afterwards, in_place, submit};
+use super::submission::{Submitted, TENANTS, afterwards, in_place, submit};
 
 /// Draws such a job in half of the trials; it fits any node.
 pub fn job(engine: &mut Engine, nodes: &[(NodeId, Amounts)], random: &mut Random) {

@@ -17,6 +17,7 @@
 //!
 //! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
 
+mod head;
 mod room;
 mod score;
 mod tenant_queue;
@@ -25,25 +26,19 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use dormouse_messages::events::{JobAdmitted, JobReleased, Turn};
+use dormouse_messages::events::{JobReleased, Turn};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::policy::Queue;
 use dormouse_messages::quantity::Resource;
-use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
+use dormouse_messages::{JobId, Proposal, Timestamp};
 use dormouse_state::Queues;
 
 use room::{Fit, Room};
 use tenant_queue::{Closed, Line};
 
-use crate::AdmissionState;
+pub use tenant_queue::Changes;
 
-/// This decision's changes so far.
-#[derive(Debug, Default)]
-pub struct Changes {
-    /// Without dependencies, with the submission's event.
-    pub admitted: Vec<(Sequence, JobAdmitted)>,
-    pub cancelled: BTreeSet<JobId>,
-}
+use crate::state::AdmissionState;
 
 /// Releases at most `most` jobs.
 #[must_use]
@@ -69,12 +64,10 @@ fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
     if queues.policy.queue == Queue::Fifo && !queues.policy.backfills() {
         return Vec::new();
     }
-    let heads = lines
-        .iter()
-        .filter_map(|line| Some((line, line.head.as_ref()?)));
+    let heads = lines.iter().filter_map(Line::waiting);
     let known = |id: &JobId| queues.passed_over.contains_key(id);
     let passed =
-        heads.filter(|(line, head)| !known(&head.id) && room.fit(line, head) == Fit::NoRoom);
+        heads.filter(|(certain, head)| !known(&head.id) && room.fit(certain, head) == Fit::NoRoom);
     passed.map(|(_, head)| head.id.clone()).collect()
 }
 
@@ -98,7 +91,7 @@ impl<'a> Release<'a> {
         for line in &mut lines {
             line.advance(&mut room);
         }
-        room.reserve(&lines, now);
+        room.reserve(lines.iter().filter_map(Line::waiting), now);
         let passed = no_room(queues, &lines, &room);
         let last = queues.last.as_ref();
         let last = last.and_then(|last| lines.iter().position(|line| line.tenant == last.as_str()));
@@ -122,10 +115,10 @@ impl<'a> Release<'a> {
             let turn = self.turn()?;
             let line = &self.lines[turn];
             let head = line.head.as_ref()?;
-            match self.room.fit(line, head) {
+            match self.room.fit(&line.certain, head) {
                 Fit::Yes => return self.release(turn),
                 misfit if self.queues.policy.backfills() => {
-                    let lacks = self.room.lacks(line, head, misfit);
+                    let lacks = self.room.lacks(&line.certain, head, misfit);
                     self.pass(turn, misfit, lacks);
                 }
                 Fit::NoRoom if self.queues.policy.queue == Queue::Fifo => self.held_back = true,
@@ -197,7 +190,7 @@ impl<'a> Release<'a> {
         let goes = |line: &Line<'_>| {
             let head = line.head.as_ref();
             let head = head.filter(|head| !line.blocked && head.urgency > Urgency::Training);
-            head.is_some_and(|head| self.room.fit(line, head) != Fit::OverQuota)
+            head.is_some_and(|head| self.room.fit(&line.certain, head) != Fit::OverQuota)
         };
         self.lines.iter().position(goes)
     }

@@ -20,7 +20,7 @@ use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
 use dormouse_state::fit::{NodeSet, outside, unplaced};
 use dormouse_state::{ClusterState, FreeNodes, Gang, Job, Queues};
 
-use super::tenant_queue::{Head, Line};
+use super::head::{Certain, Head};
 
 /// The result of a fit test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,13 +185,16 @@ impl<'a> Room<'a> {
 
     /// Reserves capacity for the head overtaken first, after `reserve_after_s`. Heads above quota get none,
     /// because their capacity would stay idle.
-    pub fn reserve(&mut self, lines: &[Line<'_>], now: Timestamp) {
+    pub fn reserve<'h>(
+        &mut self,
+        waiting: impl Iterator<Item = (&'h Certain, &'h Head)>,
+        now: Timestamp,
+    ) {
         let patience_ms = u64::from(self.queues.policy.reserve_after_s) * 1000;
-        let heads = lines.iter().filter_map(|line| {
-            let head = line.head.as_ref()?;
+        let heads = waiting.filter_map(|(certain, head)| {
             let since = self.queues.passed_over.get(&head.id)?;
             let long_ago = now.ms_since(*since) >= patience_ms;
-            let may_go = self.fit(line, head) != Fit::OverQuota;
+            let may_go = self.fit(certain, head) != Fit::OverQuota;
             (long_ago && may_go).then_some((*since, head))
         });
         let first = heads.min_by_key(|(since, head)| (*since, head.arrival));
@@ -235,12 +238,12 @@ impl<'a> Room<'a> {
     }
 
     /// Tests a queue's head. For a preempting class, lower classes' capacity is free.
-    pub fn fit(&self, line: &Line<'_>, head: &Head) -> Fit {
-        if self.is_over_containers(line, head) {
+    pub fn fit(&self, certain: &Certain, head: &Head) -> Fit {
+        if self.is_over_containers(certain, head) {
             return Fit::OverQuota;
         }
-        if let Some(quota) = self.queues.config.quota(line.tenant) {
-            let mut with = line.firm.clone();
+        if let Some(quota) = self.queues.config.quota(head.id.tenant()) {
+            let mut with = certain.amounts.clone();
             with.add(&head.needs, 1);
             if quota.exceeded_by(&with).is_some() {
                 return Fit::OverQuota;
@@ -317,13 +320,13 @@ impl<'a> Room<'a> {
     }
 
     /// Reports whether granted containers would be exceeded.
-    fn is_over_containers(&self, line: &Line<'_>, head: &Head) -> bool {
-        let most = self.queues.config.grants.max_containers(line.tenant);
-        most.is_some_and(|most| line.containers + head.containers() > u64::from(most))
+    fn is_over_containers(&self, certain: &Certain, head: &Head) -> bool {
+        let most = self.queues.config.grants.max_containers(head.id.tenant());
+        most.is_some_and(|most| certain.containers + head.containers() > u64::from(most))
     }
 
     /// Returns a misfit head's missing resources.
-    pub fn lacks(&self, line: &Line<'_>, head: &Head, fit: Fit) -> BTreeSet<Resource> {
+    pub fn lacks(&self, certain: &Certain, head: &Head, fit: Fit) -> BTreeSet<Resource> {
         match fit {
             Fit::Yes => BTreeSet::new(),
             Fit::NoRoom => self.short_of_room(head),
@@ -335,13 +338,13 @@ impl<'a> Room<'a> {
                 let competes = head.demanded().filter(|it| reserved.lacks.contains(it));
                 short.chain(competes).cloned().collect()
             }
-            Fit::OverQuota if self.is_over_containers(line, head) => {
+            Fit::OverQuota if self.is_over_containers(certain, head) => {
                 head.demanded().cloned().collect()
             }
             Fit::OverQuota => {
-                let mut with = line.firm.clone();
+                let mut with = certain.amounts.clone();
                 with.add(&head.needs, 1);
-                let quota = self.queues.config.quota(line.tenant);
+                let quota = self.queues.config.quota(head.id.tenant());
                 let bounds = quota.into_iter().flat_map(|quota| quota.iter());
                 let exceeded = bounds.filter(|(resource, most)| with.get(resource) > *most);
                 exceeded.map(|(resource, _)| resource.clone()).collect()

@@ -24,7 +24,8 @@ use dormouse_messages::policy::Queue;
 use dormouse_state::Queues;
 use num_bigint::BigUint;
 
-use super::tenant_queue::{Head, Line};
+use super::head::Head;
+use super::tenant_queue::Line;
 
 /// Per cent above the FIFO wait. At 30 the longest wait in Tromino's experiment 2 is 905 s, between 708 s
 /// under fifo and 1,233 s under `projected-wait`; means stay within 6 %.

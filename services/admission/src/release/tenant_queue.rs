@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_set;
 use std::iter::Peekable;
 
-use dormouse_messages::job::Urgency;
+use dormouse_messages::events::JobAdmitted;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Sequence, Timestamp};
@@ -13,97 +13,18 @@ use dormouse_state::fit::{NodeSet, outside};
 use dormouse_state::queues::{LOOKAHEAD, Order};
 use dormouse_state::{ClusterState, Gang, QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
-use super::Changes;
+use super::head::{Certain, Head, Passing, demanded};
 use super::room::Room;
 
 /// Every decision in a full cluster pays for this search behind a misfit.
 const BACKFILL_LOOKAHEAD: usize = 100;
 
-/// A queue's first job that could run.
-#[derive(Debug, Clone)]
-pub struct Head {
-    pub id: JobId,
-    pub demand: Amounts,
-    pub beside: AuxiliaryRoles,
-    pub needs: Amounts,
-    pub gang: Gang,
-    /// Left open by earlier jobs.
-    pub open: NodeSet,
-    pub workers: u32,
-    pub urgency: Urgency,
-    pub class: i32,
-    pub preempts: bool,
-    /// The admission, or its submission in this decision.
-    pub cause: Sequence,
-    /// Order over all tenants.
-    pub arrival: Sequence,
-    pub since: Timestamp,
-    pub credited: Timestamp,
-    /// Remaining run time.
-    pub limit_ms: Option<u64>,
-}
-
-/// Inputs for overtaking misfits.
-struct Passing<'a> {
-    demand: &'a Amounts,
-    beside: &'a AuxiliaryRoles,
-    class: i32,
-    limit_ms: Option<u64>,
-}
-
-/// Time for start and stop beyond the limit. More would leave short jobs waiting while capacity is free.
-const UNCOUNTED_MS: u64 = 60_000;
-
-impl Head {
-    /// Returns the containers of the smallest partition.
-    pub fn containers(&self) -> u64 {
-        u64::from(self.beside.containers(self.workers))
-    }
-
-    fn passing(&self) -> Passing<'_> {
-        Passing {
-            demand: &self.demand,
-            beside: &self.beside,
-            class: self.class,
-            limit_ms: self.limit_ms,
-        }
-    }
-
-    /// Reports whether a job released now ends by `time`.
-    pub fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
-        self.passing().ends_by(time, now)
-    }
-
-    /// Iterates over the demanded resources.
-    pub fn demanded(&self) -> impl Iterator<Item = &Resource> {
-        demanded(&self.demand, &self.beside)
-    }
-}
-
-impl<'a> Passing<'a> {
-    fn of(job: &'a QueueJob) -> Self {
-        Self {
-            demand: &job.demand,
-            beside: &job.beside,
-            class: job.class,
-            limit_ms: job.left_ms(),
-        }
-    }
-
-    fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
-        let limit_ms = self.limit_ms;
-        let ends = limit_ms.map(|limit_ms| now.plus_ms(limit_ms + UNCOUNTED_MS));
-        ends.is_some_and(|ends| time.is_some_and(|time| ends <= time))
-    }
-}
-
-fn demanded<'a>(
-    workers: &'a Amounts,
-    beside: &'a AuxiliaryRoles,
-) -> impl Iterator<Item = &'a Resource> {
-    let roles = beside.parts().iter().map(|part| &part.demand);
-    let all = std::iter::once(workers).chain(roles);
-    all.flat_map(Amounts::iter).map(|(resource, _)| resource)
+/// This decision's changes so far.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Without dependencies, with the submission's event.
+    pub admitted: Vec<(Sequence, JobAdmitted)>,
+    pub cancelled: BTreeSet<JobId>,
 }
 
 /// Resources that an earlier job lacks on its eligible nodes. Later jobs that demand any of them stay off
@@ -132,8 +53,7 @@ pub struct Line<'a> {
     pub weight: u32,
     /// With this decision's releases.
     pub runs: Amounts,
-    pub firm: Amounts,
-    pub containers: u64,
+    pub certain: Certain,
     pub queued: Amounts,
     pub count: u64,
     pub waits: Waits,
@@ -238,8 +158,10 @@ impl<'a> Line<'a> {
             tenant,
             weight: queues.weight(tenant),
             runs: queue.runs.amounts(),
-            firm: queue.certain(&queues.policy).amounts(),
-            containers: queue.certain_containers(&queues.policy),
+            certain: Certain {
+                amounts: queue.certain(&queues.policy).amounts(),
+                containers: queue.certain_containers(&queues.policy),
+            },
             queued: queue.queued.amounts(),
             count: queue.order.len() as u64,
             waits: queue.waits.clone(),
@@ -271,6 +193,11 @@ impl<'a> Line<'a> {
     fn measure(&mut self) {
         self.share = Share::dominant(&self.runs, &self.queues.total);
         self.demand_share = Share::dominant(&self.queued, &self.queues.total);
+    }
+
+    /// Returns the first job next to the tenant's use.
+    pub fn waiting(&self) -> Option<(&Certain, &Head)> {
+        Some((&self.certain, self.head.as_ref()?))
     }
 
     /// Finds the first job that could run.
@@ -364,8 +291,8 @@ impl<'a> Line<'a> {
     pub fn take(&mut self, room: &mut Room<'_>, now: Timestamp) -> Option<Head> {
         let head = self.head.take()?;
         self.runs.add(&head.needs, 1);
-        self.firm.add(&head.needs, 1);
-        self.containers += head.containers();
+        self.certain.amounts.add(&head.needs, 1);
+        self.certain.containers += head.containers();
         self.queued.subtract(&head.needs, 1);
         self.count = self.count.saturating_sub(1);
         if head.credited <= now {

@@ -5,7 +5,9 @@ use dormouse_messages::TenantId;
 use dormouse_messages::job::JobDocument;
 use serde_json::{Value, json};
 
-use crate::parse::{Refusal, decode, parse_job};
+use crate::decode::decode;
+use crate::parse::parse_job;
+use crate::refusal::Refusal;
 
 fn parsed(fields: &Value) -> Result<(), Refusal> {
     let mut document = json!({"command": {"start": ["serve"]}, "demand": {"cpu": 1}});

@@ -1,4 +1,4 @@
-//! Arguments of `accounts …`, and of the `tenant …` commands that make and revoke keys.
+//! Arguments of `accounts …` and `tenant user …`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,8 +7,6 @@ use clap::{Args, Subcommand};
 use dormouse_messages::who::is_user;
 use dormouse_messages::{Role, TenantId};
 use dormouse_runtime::accounts::{Principal, SERVICES};
-
-use super::tenants::TenantSetArgs;
 
 /// Subcommands of `accounts`.
 #[derive(Debug, Subcommand)]
@@ -189,15 +187,6 @@ pub struct UserRotateArgs {
     /// Keep the former key valid until the next rotation without --keep.
     #[arg(long)]
     pub keep: bool,
-}
-
-/// Arguments of `tenant create`.
-#[derive(Debug, Clone, Args)]
-pub struct TenantCreateArgs {
-    #[command(flatten)]
-    pub set: TenantSetArgs,
-    #[command(flatten)]
-    pub keys: KeysArg,
 }
 
 fn role(text: &str) -> Result<Role, String> {

@@ -7,8 +7,8 @@ use dormouse_messages::{JobId, NodeId, TenantId};
 use dormouse_replay::history::changes::NewNode;
 use dormouse_replay::scenario::settings::Setting;
 
-use super::history::{At, LogFileArg};
-use super::jobs::job_id;
+use super::job_name::job_id;
+use super::point::{At, LogFileArg};
 
 /// Changes to a fork of the log.
 #[derive(Debug, Clone, Args)]

@@ -1,31 +1,14 @@
 //! Arguments of `log …`, `replay …` and `timeline`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use dormouse_messages::Timestamp;
 use dormouse_replay::history::bisect::Predicate;
 use dormouse_replay::scenario::settings::Setting;
 
-use super::jobs::NamedJob;
-use super::questions::PointArgs;
-use super::since::seconds;
-
-/// The log to read: a file or the cluster's log.
-#[derive(Debug, Clone, Args)]
-pub struct LogFileArg {
-    /// Read a log file instead of the cluster's log.
-    #[arg(long = "log", value_name = "FILE")]
-    pub file: Option<PathBuf>,
-}
-
-impl LogFileArg {
-    /// Returns the paths that the command reads.
-    pub fn read(&self) -> Vec<&Path> {
-        self.file.as_deref().into_iter().collect()
-    }
-}
+use super::job_name::NamedJob;
+use super::point::{At, LogFileArg, PointArgs};
 
 /// Subcommands of `log`.
 #[derive(Debug, Subcommand)]
@@ -87,51 +70,6 @@ pub enum LogCommand {
         /// File to import.
         file: PathBuf,
     },
-}
-
-/// A place on the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
-    /// After this event.
-    Sequence(u64),
-    Time(Timestamp),
-    /// Microseconds into the day (UTC) of the log's last event.
-    Clock(i64),
-    /// Seconds before now, or before a file's last event.
-    Ago(u64),
-}
-
-impl FromStr for At {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(sequence) = text.parse() {
-            return Ok(Self::Sequence(sequence));
-        }
-        if let Ok(ago) = seconds(text) {
-            return Ok(Self::Ago(ago));
-        }
-        // Tables print `2026-11-21 10:00:00Z`.
-        let dated = text.replacen(' ', "T", 1);
-        let whole = [
-            dated.clone(),
-            format!("{dated}Z"),
-            format!("{dated}T00:00:00Z"),
-        ];
-        if let Some(time) = whole.iter().find_map(|text| text.parse().ok()) {
-            return Ok(Self::Time(time));
-        }
-        let clock = text.trim_end_matches('Z');
-        let seconds = if clock.matches(':').count() == 1 {
-            ":00"
-        } else {
-            ""
-        };
-        let epoch: Result<Timestamp, _> = format!("1970-01-01T{clock}{seconds}Z").parse();
-        epoch.map(|time| Self::Clock(time.as_micros())).map_err(|_| {
-            format!("{text:?} is neither a sequence such as 4712 nor a time such as 2026-11-21T10:00:00Z, 10:00:00 or 10m ago, which is written 10m")
-        })
-    }
 }
 
 /// A range of sequences: `4000..4712`, `4000..`, `..4712`.
@@ -239,28 +177,6 @@ pub struct TimelineArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_on_the_log_is_a_sequence_or_a_time() {
-        let at = |text: &str| text.parse::<At>();
-        assert_eq!(at("4712"), Ok(At::Sequence(4712)));
-        let time = At::Time("2026-11-21T10:00:00Z".parse().expect("a time"));
-        for text in [
-            "2026-11-21T10:00:00Z",
-            "2026-11-21 10:00:00Z",
-            "2026-11-21 10:00:00",
-        ] {
-            assert_eq!(at(text), Ok(time), "{text}");
-        }
-        let day = At::Time("2026-11-21T00:00:00Z".parse().expect("a time"));
-        assert_eq!(at("2026-11-21"), Ok(day));
-        assert_eq!(at("00:01"), Ok(At::Clock(60_000_000)));
-        assert_eq!(at("00:00:01.5Z"), Ok(At::Clock(1_500_000)));
-        for (text, ago) in [("90s", 90), ("10m", 600), ("2h", 7_200), ("1d", 86_400)] {
-            assert_eq!(at(text), Ok(At::Ago(ago)), "{text}");
-        }
-        assert!(at("yesterday").is_err());
-    }
 
     #[test]
     fn a_slice_is_a_range_of_sequences() {

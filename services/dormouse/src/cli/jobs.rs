@@ -5,14 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dormouse_admission::plan::Planned;
-use dormouse_messages::{JobId, NodeId};
+use dormouse_messages::NodeId;
 
+use super::job_name::NamedJob;
 use super::tenants::weight;
 use super::{Limit, LogFileArg, Since, WaitArgs, WatchArg, WhichArgs};
 use crate::commands::documents::Set;
-
-/// The tenant of requests that name none.
-pub const DEFAULT_TENANT: &str = "default";
 
 /// Arguments of `submit`.
 #[derive(Debug, Clone, Args)]
@@ -142,11 +140,6 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number; 127 where there is no such program. ^C is passed on; the third one kills."
     )]
     Exec(JobExecArgs),
-    /// Show the spans of a job's trace from Jaeger
-    #[command(
-        after_help = "Examples:\n  dormouse job trace ads/lr\n  dormouse job trace ads/lr --jaeger http://jaeger:16686\n  dormouse job trace ads/lr -o json | jq '.spans[].name'\n\nThe services send spans where OTEL_EXPORTER_OTLP_ENDPOINT says (docs/operating.md)."
-    )]
-    Trace(JobTraceArgs),
     /// Cancel a job, or all that match
     #[command(
         after_help = "Examples:\n  dormouse job cancel ads/lr\n  dormouse job cancel --tenant ads --phase queued --name 'lr-*'"
@@ -188,40 +181,6 @@ pub enum JobCommand {
         after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has failed, else 4 where one was cancelled, else 0; 124 where the time is over (code timeout)."
     )]
     Wait(WaitArgs),
-}
-
-/// A job id, given with or without its tenant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedJob {
-    /// The job's id; without a tenant in the id, the tenant is DORMOUSE_TENANT, else `default`.
-    pub id: JobId,
-    /// True if a tenant was named, here or by DORMOUSE_TENANT. Else the tenant is the key's, if the key is a
-    /// tenant's.
-    pub has_tenant: bool,
-}
-
-impl std::str::FromStr for NamedJob {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self {
-            id: job_id(text)?,
-            has_tenant: text.contains('/') || std::env::var_os("DORMOUSE_TENANT").is_some(),
-        })
-    }
-}
-
-/// Without a tenant, the tenant is chosen as for `submit`.
-pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
-    let whole = if text.contains('/') {
-        text.to_owned()
-    } else {
-        let tenant = std::env::var("DORMOUSE_TENANT");
-        format!("{}/{text}", tenant.as_deref().unwrap_or(DEFAULT_TENANT))
-    };
-    whole.parse().map_err(|error| {
-        format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")
-    })
 }
 
 /// A job argument.
@@ -319,24 +278,6 @@ pub struct JobExecArgs {
     /// Program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
-}
-
-/// Arguments of `job trace`.
-#[derive(Debug, Clone, Args)]
-pub struct JobTraceArgs {
-    #[command(flatten)]
-    pub job: JobArg,
-    /// Jaeger's query address.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "DORMOUSE_JAEGER",
-        default_value = "http://127.0.0.1:16686"
-    )]
-    pub jaeger: String,
-    /// Another trace of the job's events; default: the trace of its submission.
-    #[arg(long, value_name = "ID")]
-    pub trace: Option<String>,
 }
 
 /// Arguments of `nodes`.

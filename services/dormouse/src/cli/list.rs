@@ -5,7 +5,8 @@ use clap::{Args, ValueEnum};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::SortBy;
 
-use super::{Limit, NamedJob, Since};
+use super::job_name::NamedJob;
+use super::since::{Limit, Since};
 
 /// Arguments of `jobs`.
 #[derive(Debug, Clone, Args)]

@@ -1,6 +1,6 @@
 //! Arguments of `notebook …`.
 
-use super::jobs::NamedJob;
+use super::job_name::NamedJob;
 use super::list::WatchArg;
 use clap::{Args, Subcommand};
 

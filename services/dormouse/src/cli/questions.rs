@@ -1,26 +1,12 @@
-//! Arguments of `explain` and `ledger`, and the point on a log that such queries share.
+//! Arguments of `explain` and `ledger`.
 
 use clap::Args;
-use dormouse_messages::{JobId, TenantId};
+use dormouse_messages::JobId;
 use dormouse_replay::history::explain::SOLVES;
 
-use super::history::{At, LogFileArg};
-use super::jobs::job_id;
+use super::job_name::job_id;
 use super::list::WatchArg;
-
-/// A log, a point on the log, and the tenant who asks.
-#[derive(Debug, Clone, Args)]
-pub struct PointArgs {
-    /// After this sequence, or at this time (RFC 3339, a time of the day of the log's last event in UTC, or
-    /// 10m for ten minutes before now, or before a file's last event); default: the end.
-    #[arg(long, value_name = "SEQUENCE|TIME")]
-    pub at: Option<At>,
-    /// Answer with this tenant's view: its own names, and other tenants as amounts.
-    #[arg(long, value_name = "TENANT")]
-    pub tenant: Option<TenantId>,
-    #[command(flatten)]
-    pub log: LogFileArg,
-}
+use super::point::{At, PointArgs};
 
 /// Arguments of `explain`.
 #[derive(Debug, Clone, Args)]

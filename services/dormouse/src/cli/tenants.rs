@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
 use dormouse_messages::policy::MAX_WEIGHT;
 
-use super::accounts::{TenantCreateArgs, UserCommand};
+use super::accounts::{KeysArg, UserCommand};
 use super::list::WatchArg;
 
 /// Subcommands of `tenant`.
@@ -105,6 +105,15 @@ pub struct TenantSetArgs {
     pub priority: Option<i32>,
     #[command(flatten)]
     pub grants: GrantArgs,
+}
+
+/// Arguments of `tenant create`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantCreateArgs {
+    #[command(flatten)]
+    pub set: TenantSetArgs,
+    #[command(flatten)]
+    pub keys: KeysArg,
 }
 
 /// Grants set by `tenant set`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::history::LogFileArg;
+use super::point::LogFileArg;
 
 /// Arguments of `serve web`.
 #[derive(Debug, Clone, Args)]

@@ -1,4 +1,4 @@
-//! `accounts …`, `tenant create`, `tenant user …`: manages keys at the running brokers.
+//! `accounts …`, `tenant user …`: manages keys at the running brokers.
 //!
 //! The owner's key folder holds the root key, from which every account derives, and all issued credentials.
 
@@ -17,10 +17,8 @@ use dormouse_runtime::accounts::{
 use dormouse_runtime::{Log, LogError, Settings};
 use serde_json::{Value, json};
 
-use super::{configure, grants, tenants};
 use crate::cli::{
-    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Output, Person, TenantCreateArgs,
-    UserCommand,
+    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Output, Person, UserCommand,
 };
 use crate::context::Context;
 use crate::error::{Coded, DONE};
@@ -98,24 +96,7 @@ fn of(person: &Person, role: Role) -> Principal {
     }
 }
 
-/// Runs `tenant create`.
-///
-/// # Errors
-/// If the tenant exists, a number is wrong, or the brokers refuse.
-pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow::Result<u8> {
-    let tenant = Principal::Tenant(args.set.name.clone());
-    let granted = grants::named(&args.set.grants);
-    let (mut events, words) = tenants::events(&args.set, None, true, granted)?;
-    let (accounts, _turn) = connect_to_change(context, &args.keys).await?;
-    let (path, created) = issue(&accounts, &args.keys, &tenant, &tenant.name()).await?;
-    events.insert(0, created);
-    let owner = owner(context, &args.keys);
-    let log = owner.connect().await?;
-    let words = format!("{words}; its key is {}", path.display());
-    configure::append_to(log, &owner, events, &words).await
-}
-
-fn owner(context: &Context, keys: &KeysArg) -> Context {
+pub(super) fn owner(context: &Context, keys: &KeysArg) -> Context {
     if context.has_key() {
         context.clone()
     } else {
@@ -177,7 +158,10 @@ async fn connect(context: &Context, keys: &KeysArg) -> anyhow::Result<Accounts> 
 
 /// Excludes other commands that change accounts: those with this folder wait for a lock on its root key,
 /// those with a copy of the folder for a lease of the cluster.
-async fn connect_to_change(context: &Context, keys: &KeysArg) -> anyhow::Result<(Accounts, File)> {
+pub(super) async fn connect_to_change(
+    context: &Context,
+    keys: &KeysArg,
+) -> anyhow::Result<(Accounts, File)> {
     let path = keys.keys.join(ROOT);
     let turn = File::open(&path)
         .with_context(|| format!("{}: `dormouse accounts init` makes it", path.display()))?;
@@ -216,7 +200,7 @@ fn coded(error: AccountError) -> anyhow::Error {
     Coded::new(code, error.to_string()).into()
 }
 
-async fn issue(
+pub(super) async fn issue(
     accounts: &Accounts,
     keys: &KeysArg,
     of: &Principal,

@@ -4,11 +4,12 @@ use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 
 use super::history::History;
-use super::{log as log_command, trace, wait, watched};
+use super::known::not_found;
+use super::{log as log_command, wait, watched};
 use crate::cli::{JobCommand, JobHistoryArgs, Output, WatchArg};
 use crate::context::Context;
 use crate::describe::concerns;
-use crate::error::{Coded, DONE};
+use crate::error::DONE;
 use crate::print;
 use crate::render::{self, Style};
 
@@ -29,7 +30,6 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         JobCommand::Events(args) => events(context, args).await,
         JobCommand::Logs(args) => super::logs::run(context, args).await,
         JobCommand::Exec(args) => super::exec::run(context, args).await,
-        JobCommand::Trace(args) => trace::run(context, args).await,
         JobCommand::Wait(args) => wait::run(context, args).await,
         JobCommand::Cancel(_)
         | JobCommand::Hold { .. }
@@ -105,12 +105,4 @@ async fn events(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> 
         return Err(not_found(id));
     }
     Ok(DONE)
-}
-
-pub(super) fn not_found(id: &JobId) -> anyhow::Error {
-    Coded::new(
-        "not_found",
-        format!("there is no job {id}; `dormouse jobs` lists them"),
-    )
-    .into()
 }

@@ -6,12 +6,21 @@ use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::needs::Labels;
 use dormouse_messages::policy::{Policy, Queue, Shares};
-use dormouse_messages::{Amounts, NodeId, Quota, Resource, TenantId, sanitize, suggest};
+use dormouse_messages::{Amounts, JobId, NodeId, Quota, Resource, TenantId, sanitize, suggest};
 use dormouse_projections::queries::{NodeRow, TenantRow};
 
 use crate::error::Coded;
 
 const NAMED: usize = 8;
+
+/// Returns the error for an unknown job.
+pub fn not_found(id: &JobId) -> anyhow::Error {
+    Coded::new(
+        "not_found",
+        format!("there is no job {id}; `dormouse jobs` lists them"),
+    )
+    .into()
+}
 
 /// Returns a note on an unknown tenant.
 #[must_use]

@@ -46,7 +46,6 @@ pub mod solve;
 pub mod submit;
 pub mod tenants;
 pub mod timeline;
-pub mod trace;
 pub mod version;
 pub mod wait;
 pub mod watched;

@@ -86,7 +86,7 @@ _dormouse_or_names() {
     case "$before" in
         *" --phase "|*" --sort "|*" -o "|*" --output ") ;;
         *" --tenant "|*" --as ") of=tenants ;;
-        *" --job "|*" explain "|*" job show "*|*" job logs "*|*" job events "*|*" job trace "*|*" job wait "*) of=all-jobs ;;
+        *" --job "|*" explain "|*" job show "*|*" job logs "*|*" job events "*|*" job wait "*) of=all-jobs ;;
         *" job "[a-z]*" "*) of=jobs ;;
         *" node "[a-z]*" "*) of=nodes ;;
         *" tenant "[a-z]*" "*) of=tenants ;;
@@ -105,7 +105,7 @@ _dormouse_or_names() {
     case $before in
         *" --phase "|*" --sort "|*" -o "|*" --output ") ;;
         *" --tenant "|*" --as ") of=tenants ;;
-        *" --job "|*" explain "|*" job show "*|*" job logs "*|*" job events "*|*" job trace "*|*" job wait "*) of=all-jobs ;;
+        *" --job "|*" explain "|*" job show "*|*" job logs "*|*" job events "*|*" job wait "*) of=all-jobs ;;
         *" job "[a-z]*" "*) of=jobs ;;
         *" node "[a-z]*" "*) of=nodes ;;
         *" tenant "[a-z]*" "*) of=tenants ;;
@@ -121,6 +121,6 @@ compdef _dormouse_or_names dormouse"#;
 
 const FISH: &str = r#"
 complete -c dormouse -f -n 'string match -qr " job (cancel|hold|release|requeue|revise|exec) " -- (commandline -cp)' -a '(dormouse names jobs 2>/dev/null)'
-complete -c dormouse -f -n 'string match -qr " (job (show|logs|events|trace|wait)|explain|--job) " -- (commandline -cp)' -a '(dormouse names all-jobs 2>/dev/null)'
+complete -c dormouse -f -n 'string match -qr " (job (show|logs|events|wait)|explain|--job) " -- (commandline -cp)' -a '(dormouse names all-jobs 2>/dev/null)'
 complete -c dormouse -f -n 'string match -qr " node [a-z]+ " -- (commandline -cp)' -a '(dormouse names nodes 2>/dev/null)'
 complete -c dormouse -f -n 'string match -qr " (tenant [a-z]+|--tenant|--as) " -- (commandline -cp)' -a '(dormouse names tenants 2>/dev/null)'"#;

@@ -32,7 +32,8 @@ pub async fn show(context: &Context, name: &NodeId, watch: WatchArg) -> anyhow::
 ///
 /// # Errors
 /// If the query service does not answer.
-pub async fn cluster(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
+pub async fn cluster(context: &Context) -> anyhow::Result<u8> {
     let log = context.connect().await?;
-    watched::show(context, &log, "cluster", &(), watch, render::cluster).await
+    let once = WatchArg { seconds: None };
+    watched::show(context, &log, "cluster", &(), once, render::cluster).await
 }

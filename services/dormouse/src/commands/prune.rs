@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use dormouse_messages::{Event, JobId, NodeId, sanitize};
+use dormouse_node_agent::cache::prune::Old;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::layout::Layout;
-use dormouse_node_agent::prune::{Old, old, prune};
+use dormouse_node_agent::prune::{old, prune};
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use dormouse_runtime::{Log, Stored};
 use serde_json::{Value, json};

@@ -110,7 +110,7 @@ async fn anonymiser(context: &Context, log: &LogFileArg) -> anyhow::Result<Anony
 }
 
 fn head(states: &States, identity: &str, from: Sequence) -> anyhow::Result<String> {
-    Ok(states.head(identity, from, &crate::serve::build())?)
+    Ok(states.head(identity, from, &crate::build_id::build())?)
 }
 
 /// Writes a trace for Perfetto.

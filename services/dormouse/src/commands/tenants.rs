@@ -1,4 +1,4 @@
-//! `tenants`, `tenant show`, `tenant set`, `tenant remove`.
+//! `tenants`, `tenant show`, `tenant create`, `tenant set`, `tenant remove`.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,14 @@ use dormouse_projections::queries::{
     ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
 };
 use dormouse_runtime::Log;
+use dormouse_runtime::accounts::Principal;
 use serde_json::{Value, json};
 
 use super::configure::Change;
 use super::{accounts, caught_up, configure, grants, key_identity, known, query, watched};
-use crate::cli::{TenantChangeArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg};
+use crate::cli::{
+    TenantChangeArgs, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg,
+};
 use crate::context::{Context, Credentials};
 use crate::error::Coded;
 use crate::{describe, render};
@@ -42,6 +45,23 @@ pub async fn show(context: &Context, args: &TenantShowArgs) -> anyhow::Result<u8
     key_identity::only(&log, Some(name.as_str()))?;
     let watch = args.watch;
     watched::show(context, &log, "tenant", &request, watch, render::tenant).await
+}
+
+/// Runs `tenant create`.
+///
+/// # Errors
+/// If the tenant exists, a number is wrong, or the brokers refuse.
+pub async fn create(context: &Context, args: &TenantCreateArgs) -> anyhow::Result<u8> {
+    let tenant = Principal::Tenant(args.set.name.clone());
+    let granted = grants::named(&args.set.grants);
+    let (mut events, words) = self::events(&args.set, None, true, granted)?;
+    let (connected, _turn) = accounts::connect_to_change(context, &args.keys).await?;
+    let (path, created) = accounts::issue(&connected, &args.keys, &tenant, &tenant.name()).await?;
+    events.insert(0, created);
+    let owner = accounts::owner(context, &args.keys);
+    let log = owner.connect().await?;
+    let words = format!("{words}; its key is {}", path.display());
+    configure::append_to(log, &owner, events, &words).await
 }
 
 /// Sets a tenant's entitlement; values that are not named stay.

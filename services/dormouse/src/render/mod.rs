@@ -2,7 +2,7 @@
 //! terminal.
 //!
 //! - `table`, `tenants`, `notebooks`: lists, and pages of a node and a tenant.
-//! - `cluster`, `job`, `service`, `trace`: the overview, the ledger, and pages of a job.
+//! - `cluster`, `job`, `service`: the overview, the ledger, and pages of a job.
 //! - `chart`, `svg`, `axis`: timelines.
 //! - `style`, `humanize`: colours, tables, numbers.
 
@@ -19,7 +19,6 @@ mod table;
 mod tenants;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 pub use chart::timeline;
 pub use cluster::{cluster, ledger};
@@ -31,4 +30,3 @@ pub(crate) use style::right;
 pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};
-pub use trace::trace;

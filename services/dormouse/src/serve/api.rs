@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Role;
+use super::role::Role;
 use crate::clock;
 use crate::cluster_metrics;
 

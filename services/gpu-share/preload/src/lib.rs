@@ -8,7 +8,7 @@
 //! | [`calls`] | the replacements, with the driver's signatures |
 //! | [`gate`] | one a device: launches wait for the token; events measure work |
 //! | [`monitor`] | a thread: grants, revocations, idle holders, a lost agent |
-//! | [`memory`] | allocations against the container's cap |
+//! | [`memory`], [`ledger`] | allocations against the container's cap, and their list |
 //!
 //! Without `DORMOUSE_GPU_SOCKET` nothing changes. The library is co-operative: a program that reaches the
 //! driver another way is not held. Threads of the standard library call `dlsym`, so that path never
@@ -20,6 +20,7 @@
 pub mod calls;
 pub mod driver;
 pub mod gate;
+pub mod ledger;
 pub mod link;
 pub mod memory;
 pub mod monitor;

@@ -1,64 +1,10 @@
-//! The process's allocations, and the container's cap.
+//! Allocations against the container's cap.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use crate::ledger::{Created, Key, Ledger};
 use crate::state::{State, get};
 use crate::symbols::{OUT_OF_MEMORY, Result};
-
-/// Numbers of different kinds may coincide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    Address(u64),
-    Array(u64),
-    Mipmap(u64),
-    External(u64),
-}
-
-#[derive(Debug)]
-struct Created {
-    part: usize,
-    bytes: u64,
-    handles: u32,
-    mappings: u32,
-}
-
-#[derive(Debug, Default)]
-pub struct Ledger {
-    plain: BTreeMap<Key, (usize, u64)>,
-    /// Keyed by own numbers: the driver may reuse a handle while a mapping lives.
-    created: BTreeMap<u64, Created>,
-    next: u64,
-    handles: BTreeMap<u64, u64>,
-    /// By first address: length and allocation.
-    mappings: BTreeMap<u64, (u64, u64)>,
-}
-
-impl Ledger {
-    #[must_use]
-    pub fn sums(&self) -> BTreeMap<usize, u64> {
-        let mut sums = BTreeMap::new();
-        let created = self.created.values().map(|it| (it.part, it.bytes));
-        for (part, bytes) in self.plain.values().copied().chain(created) {
-            *sums.entry(part).or_default() += bytes;
-        }
-        sums
-    }
-
-    fn less(&mut self, id: u64, less: impl FnOnce(&mut Created)) -> Option<(usize, u64)> {
-        let created = self.created.get_mut(&id)?;
-        less(created);
-        if created.handles > 0 {
-            return None;
-        }
-        self.handles.retain(|_, of| *of != id);
-        if created.mappings > 0 {
-            return None;
-        }
-        let created = self.created.remove(&id)?;
-        Some((created.part, created.bytes))
-    }
-}
 
 fn take(state: &State, part: usize, bytes: u64) -> bool {
     let link = state.link();

@@ -13,7 +13,7 @@ use dormouse_gpu_share::wire;
 
 use crate::gate::{Inside, Phase};
 use crate::link::Link;
-use crate::state::State;
+use crate::state::{State, create};
 
 /// Idle time before a holder returns the token: while others wait (three times the cost of a change), and
 /// while nobody does.
@@ -35,7 +35,11 @@ struct Monitor {
     credit_ns: [i64; DEVICES],
 }
 
-pub fn start(state: &'static State, path: OsString) {
+/// Creates the state, and tends it from a thread.
+pub fn start() {
+    let Some((state, path)) = create() else {
+        return;
+    };
     let monitor = Monitor {
         state,
         path,

@@ -8,6 +8,7 @@ use std::{mem, ptr};
 const TABLE_OF_SYMBOLS: i64 = 6;
 const TABLE_OF_NAMES: i64 = 5;
 const GNU_HASH: i64 = 0x6fff_fef5;
+const LOADED: u32 = 1;
 const DYNAMIC: u32 = 2;
 
 #[repr(C)]
@@ -22,16 +23,14 @@ struct Entry {
 
 struct Wanted<'a> {
     name: &'a [u8],
-    but: *const c_void,
     found: *mut c_void,
 }
 
-/// Null if no object exports the function.
+/// Null if no object but this library exports the function.
 #[must_use]
-pub fn function(name: &[u8], but: *const c_void) -> *mut c_void {
+pub fn function(name: &[u8]) -> *mut c_void {
     let mut wanted = Wanted {
         name,
-        but,
         found: ptr::null_mut(),
     };
     // SAFETY: `look` gets `wanted`, which lives until the call returns.
@@ -53,6 +52,9 @@ unsafe extern "C" fn look(
         return 0;
     };
     let base = object.dlpi_addr;
+    if is_this_library(base, headers) {
+        return 0;
+    }
     // SAFETY: the object is loaded; its headers locate its tables.
     let found =
         unsafe { Tables::read(base, base + section.p_vaddr).and_then(|it| it.find(wanted)) };
@@ -63,6 +65,12 @@ unsafe extern "C" fn look(
         }
         None => 0,
     }
+}
+
+fn is_this_library(base: u64, headers: &[libc::Elf64_Phdr]) -> bool {
+    let own = (look as *const c_void as u64).wrapping_sub(base);
+    let mut loaded = headers.iter().filter(|it| it.p_type == LOADED);
+    loaded.any(|it| own.wrapping_sub(it.p_vaddr) < it.p_memsz)
 }
 
 struct Tables {
@@ -139,7 +147,7 @@ impl Tables {
             };
             let address = (self.base + symbol.value) as *mut c_void;
             let is_function = symbol.info & 0xf == 2 && symbol.section != 0;
-            if is_function && name.to_bytes() == wanted.name && address.cast_const() != wanted.but {
+            if is_function && name.to_bytes() == wanted.name {
                 return Some(address);
             }
         }

@@ -1,7 +1,7 @@
 //! The library's state, created after the real `cuInit`. A child of `fork` has none until its own `cuInit`,
 //! because the driver does not survive a fork.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -11,9 +11,8 @@ use dormouse_gpu_share::wire;
 
 use crate::driver::Driver;
 use crate::gate::{Gate, Stream};
+use crate::ledger::Ledger;
 use crate::link::Link;
-use crate::memory::Ledger;
-use crate::monitor;
 use crate::symbols::Handle;
 
 #[derive(Debug)]
@@ -36,7 +35,7 @@ static STARTING: AtomicU32 = AtomicU32::new(0);
 /// `None` before `cuInit`.
 #[must_use]
 pub fn get() -> Option<&'static State> {
-    // SAFETY: made by `start`, and never freed.
+    // SAFETY: made by `create`, and never freed.
     unsafe { STATE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -50,19 +49,14 @@ extern "C" fn in_child() {
     }
 }
 
-pub fn start() {
+/// Once per process: the state, and the path of the scheduler's socket.
+pub fn create() -> Option<(&'static State, OsString)> {
     if !crate::symbols::is_wanted() || STARTING.swap(1, Ordering::AcqRel) != 0 {
-        return;
+        return None;
     }
-    let Some(driver) = Driver::load() else {
-        return;
-    };
-    let Some(path) = std::env::var_os("DORMOUSE_GPU_SOCKET") else {
-        return;
-    };
-    let Some(link) = Link::connect(&path).or_else(Link::alone) else {
-        return;
-    };
+    let driver = Driver::load()?;
+    let path = std::env::var_os("DORMOUSE_GPU_SOCKET")?;
+    let link = Link::connect(&path).or_else(Link::alone)?;
     let parts = parts(&driver, &link);
     let only = match parts.as_slice() {
         [only] => *only,
@@ -80,7 +74,7 @@ pub fn start() {
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     STATE.store(state, Ordering::Release);
-    monitor::start(state, path);
+    Some((state, path))
 }
 
 fn note_socket(link: &Link) {

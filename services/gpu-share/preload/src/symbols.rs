@@ -26,8 +26,7 @@ pub(crate) static REAL_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut(
 pub fn real_dlvsym() -> Option<Dlvsym> {
     let mut real = REAL_DLVSYM.load(Ordering::Acquire);
     if real.is_null() {
-        let ours = crate::resolve::dlvsym as *const c_void;
-        real = crate::objects::function(b"dlvsym", ours);
+        real = crate::objects::function(b"dlvsym");
         REAL_DLVSYM.store(real, Ordering::Release);
     }
     // SAFETY: the pointer is `dlvsym` or null.

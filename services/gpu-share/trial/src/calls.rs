@@ -1,5 +1,4 @@
-//! Every copy and set of the driver, by exported name, each large enough to wait for the token; and polls for
-//! completion.
+//! Every copy and set of the driver, by exported name, each large enough to wait for the token.
 
 use std::ffi::{CString, c_int};
 use std::mem;
@@ -7,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::cuda::{Cuda, check};
+use crate::cuda::Cuda;
 
 const LARGE: u64 = 4 << 20;
 const SIDE: u64 = 2048;
 
-const REST: Duration = Duration::from_secs(60);
+pub const REST: Duration = Duration::from_secs(60);
 
 /// All arguments but sizes are zero.
 #[rustfmt::skip]
@@ -139,50 +138,4 @@ pub fn one(index: usize) -> Result<()> {
     cuda.synchronise()?;
     std::thread::sleep(REST);
     Ok(())
-}
-
-/// Polls by stream, by a thread's own stream or by event (0, 1, 2).
-pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
-    let cuda = Cuda::load(by == 1)?;
-    cuda.on(0)?;
-    let kernel = cuda.kernel(kernel_ns)?;
-    let flags = if by == 1 { 2 } else { 0 };
-    // SAFETY: the driver's functions of these names have these signatures.
-    let (ask, ask_event, create, record) = unsafe {
-        type Ask = unsafe extern "C" fn(u64) -> c_int;
-        type Create = unsafe extern "C" fn(*mut u64, u32) -> c_int;
-        type Record = unsafe extern "C" fn(u64, u64) -> c_int;
-        let ask = cuda.find("cuStreamQuery", 2000, flags)?;
-        let ask_event = cuda.find("cuEventQuery", 2000, 0)?;
-        let create = cuda.find("cuEventCreate", 2000, 0)?;
-        let record = cuda.find("cuEventRecord", 2000, flags)?;
-        (
-            mem::transmute::<*mut libc::c_void, Ask>(ask),
-            mem::transmute::<*mut libc::c_void, Ask>(ask_event),
-            mem::transmute::<*mut libc::c_void, Create>(create),
-            mem::transmute::<*mut libc::c_void, Record>(record),
-        )
-    };
-    let mut event = 0;
-    // SAFETY: a writable place.
-    check("cuEventCreate", unsafe { create(&raw mut event, 0) })?;
-    let asked = crate::drive::launching(ms, || {
-        for _ in 0..8 {
-            cuda.launch(kernel, 0)?;
-        }
-        // SAFETY: a valid event, and the default stream.
-        check("cuEventRecord", unsafe { record(event, 0) })?;
-        loop {
-            // SAFETY: as above.
-            match unsafe { if by == 2 { ask_event(event) } else { ask(0) } } {
-                600 => std::thread::sleep(Duration::from_micros(200)),
-                result => {
-                    check("the question", result)?;
-                    return Ok(8);
-                }
-            }
-        }
-    });
-    std::thread::sleep(REST);
-    asked
 }

@@ -29,7 +29,7 @@ pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
         "formats" => memory::formats(),
         "mapped" => memory::mapped(number(0)),
         "call" => calls::one(usize::try_from(number(0))?),
-        "poll" => calls::poll(number(0), number(1), number(2)),
+        "poll" => poll(number(0), number(1), number(2)),
         "cost" => cost(number(0)),
         "paired" => cost::paired(number(0)),
         "nvml" => management::run(number(0), number(1)),
@@ -51,7 +51,7 @@ fn counted(ms: u64, mut step: impl FnMut() -> Result<u64>) -> Result<u64> {
 }
 
 /// Prints `ready`, takes steps for `ms` milliseconds, and prints the launches.
-pub fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
+fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
     println!("ready");
     println!("launched {}", counted(ms, step)?);
     Ok(())
@@ -177,6 +177,52 @@ fn both(kernel_ns: u64, ms: u64) -> Result<()> {
         cuda.synchronise()?;
         Ok(4)
     })
+}
+
+/// Polls by stream, by a thread's own stream or by event (0, 1, 2).
+fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
+    let cuda = Cuda::load(by == 1)?;
+    cuda.on(0)?;
+    let kernel = cuda.kernel(kernel_ns)?;
+    let flags = if by == 1 { 2 } else { 0 };
+    // SAFETY: the driver's functions of these names have these signatures.
+    let (ask, ask_event, create, record) = unsafe {
+        type Ask = unsafe extern "C" fn(u64) -> c_int;
+        type Create = unsafe extern "C" fn(*mut u64, u32) -> c_int;
+        type Record = unsafe extern "C" fn(u64, u64) -> c_int;
+        let ask = cuda.find("cuStreamQuery", 2000, flags)?;
+        let ask_event = cuda.find("cuEventQuery", 2000, 0)?;
+        let create = cuda.find("cuEventCreate", 2000, 0)?;
+        let record = cuda.find("cuEventRecord", 2000, flags)?;
+        (
+            mem::transmute::<*mut libc::c_void, Ask>(ask),
+            mem::transmute::<*mut libc::c_void, Ask>(ask_event),
+            mem::transmute::<*mut libc::c_void, Create>(create),
+            mem::transmute::<*mut libc::c_void, Record>(record),
+        )
+    };
+    let mut event = 0;
+    // SAFETY: a writable place.
+    check("cuEventCreate", unsafe { create(&raw mut event, 0) })?;
+    let asked = launching(ms, || {
+        for _ in 0..8 {
+            cuda.launch(kernel, 0)?;
+        }
+        // SAFETY: a valid event, and the default stream.
+        check("cuEventRecord", unsafe { record(event, 0) })?;
+        loop {
+            // SAFETY: as above.
+            match unsafe { if by == 2 { ask_event(event) } else { ask(0) } } {
+                600 => std::thread::sleep(Duration::from_micros(200)),
+                result => {
+                    check("the question", result)?;
+                    return Ok(8);
+                }
+            }
+        }
+    });
+    std::thread::sleep(calls::REST);
+    asked
 }
 
 /// A child forked before the driver's initialisation works; a later one gets errors, and does not hang.

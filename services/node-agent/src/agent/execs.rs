@@ -11,11 +11,12 @@ use tokio::sync::oneshot;
 use dormouse_agent_core::Stage;
 
 use super::Agent;
+use crate::container_plan::ContainerPlan;
 use crate::exec::{ExecAsked, Opened, Start};
 use crate::plan;
 use crate::reconcile::Life;
 use crate::report;
-use crate::runtime::{ContainerPlan, Exec};
+use crate::runtime::Exec;
 use crate::supervisor::protocol::ExecExit;
 
 impl Agent {

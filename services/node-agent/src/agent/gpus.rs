@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_gpu_share::scheduler::{Settings, Terms};
 use dormouse_gpu_share::server::{Offer, Part, Server, ServerError, Usage};
 use dormouse_messages::ContainerId;
@@ -18,13 +19,14 @@ use dormouse_messages::events::{GpuUse, JobRevised};
 use super::Agent;
 use crate::config::GPU_LIBRARY;
 use crate::container::Before;
+use crate::container_plan::{ContainerPlan, GpuPart};
+use crate::disk_error::of_disk;
 use crate::folder::aside;
 use crate::gpu_doubts::{self, Had, Held, Twice};
 use crate::layout::TOKENS;
 use crate::nvml::{self, Computing, Nvml};
 use crate::plan;
 use crate::report;
-use crate::runtime::{ContainerPlan, GpuPart, NotStarted, of_disk};
 use crate::state::GpuDoubt;
 
 /// A driver that is too slow is not asked again.

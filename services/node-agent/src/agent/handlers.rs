@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
+use dormouse_agent_core::Exit;
 use dormouse_agent_core::lease_holder::News;
 use dormouse_agent_core::{Lease, Stage};
 use dormouse_messages::events::PartitionWarned;
@@ -16,7 +17,6 @@ use crate::container::{self, Note, What};
 use crate::lease::LeaseNews;
 use crate::plan;
 use crate::report::{AppendFailed, Appended};
-use crate::runtime::Exit;
 use crate::wire::{Heard, OutletError};
 
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);

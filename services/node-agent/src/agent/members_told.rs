@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::ContainerReady;
 use dormouse_messages::{AuxiliaryRoles, ContainerId, Incarnation, JobId};
 
@@ -13,7 +14,6 @@ use crate::members::{self, Answer};
 use crate::plan;
 use crate::reconcile::Ending;
 use crate::report;
-use crate::runtime::NotStarted;
 use crate::state::{Announced, Job};
 
 impl Agent {
@@ -56,7 +56,7 @@ impl Agent {
         let layout = self.config.layout();
         members::tell(&layout, job, incarnation, &document).map_err(|error| {
             let path = layout.members(job, incarnation).path();
-            crate::runtime::of_disk("cannot write who takes part to", &path, &error)
+            crate::disk_error::of_disk("cannot write who takes part to", &path, &error)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use actix::prelude::*;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Network;
 use dormouse_messages::job::JobSpec;
@@ -9,10 +10,11 @@ use dormouse_messages::job::JobSpec;
 use super::Agent;
 use crate::config::RuntimeKind;
 use crate::container::Before;
+use crate::container_plan::ContainerPlan;
+use crate::disk_error::of_jobs_folder;
 use crate::jupyter::{self, Follower, Pace, Server, Token};
 use crate::members;
 use crate::network;
-use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::wire::TokenAsked;
 
 impl Agent {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 use futures::future::join_all;
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::ContainerId;
 
 use super::{Agent, EVICT_GRACE};
@@ -18,8 +19,8 @@ use crate::config::Retention;
 use crate::container;
 use crate::folder::{Below, aside};
 use crate::plan;
-use crate::runtime::{Exit, NotStarted, User};
 use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
+use crate::user::User;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 

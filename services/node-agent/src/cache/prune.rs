@@ -7,9 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::folder::Below;
-use crate::prune::Old;
 use crate::python::{DOWNLOADS, WHOLE};
 use crate::usage::used_bytes;
+
+/// A directory that may be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Old {
+    pub path: PathBuf,
+    pub bytes: u64,
+}
 
 fn folders(directory: &Path, is_taken: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -10,7 +10,7 @@ pub mod unpack;
 use std::fs;
 use std::io::{self, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +21,16 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::Workdir;
 use dormouse_messages::events::NodeFault;
 use dormouse_runtime::{CodeError, CodeStore};
 
 use crate::cache::{self, OneAtATime, used};
+use crate::container_plan::ContainerPlan;
+use crate::disk_error::{of_disk, of_jobs_folder};
 use crate::folder::{Below, aside};
 use crate::layout::Layout;
-use crate::runtime::{ContainerPlan, NotStarted, of_disk, of_jobs_folder};
 use tree::Tree;
 use unpack::{Unpacked, unpack};
 
@@ -40,13 +42,6 @@ const ABSENT: Duration = Duration::from_secs(5);
 /// Wait for a store that does not answer. An agent's lease ends earlier.
 const UNANSWERED: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(250);
-
-/// The code for one container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CodePlan {
-    pub packed: Workdir,
-    pub folder: PathBuf,
-}
 
 /// A source of archives.
 pub trait CodeSource: Send + Sync + 'static {

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::folder::{Below, Folder};
-use crate::runtime::User;
+use crate::user::User;
 
 /// The folder and its owner.
 pub struct Tree {

@@ -5,13 +5,14 @@ use std::time::Duration;
 use actix::prelude::*;
 use nix::sys::signal::Signal;
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
+use crate::container_plan::ContainerPlan;
 use crate::folder::{Below, aside_in_time};
 use crate::jupyter::Doing;
 use crate::members::Answer;
-use crate::runtime::{ContainerPlan, Exit, NotStarted};
 use crate::tasks::{Orders, Results};
 use crate::watch::{Line, Saved};
 

@@ -6,13 +6,15 @@ use std::time::Duration;
 use actix::prelude::*;
 use futures::future::{AbortHandle, Abortable};
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 
 use super::{Before, Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
 use crate::checkpoint_snapshot::{Unreadable, resumable};
+use crate::container_plan::ContainerPlan;
 use crate::folder::{Below, aside, aside_in_time};
 use crate::layout;
-use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeError};
+use crate::runtime::{ContainerRuntime, RuntimeError};
 use crate::store::StoreError;
 
 /// Limit for ten thousand files on a busy network file system.

@@ -1,20 +1,23 @@
 //! The request body that creates a container. Pure, except for a look at the node's system folders.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use bollard::models::{
-    ContainerCreateBody, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, DeviceRequest, HostConfig, Mount, MountType, PortBinding, PortMap,
+    ResourcesUlimits,
 };
 
 use nix::sys::resource::{Resource as Limited, getrlimit};
 
 use dormouse_messages::Resource;
+use dormouse_messages::grants::Network;
 
-use super::{network, output};
+use super::output;
 use crate::config::AgentConfig;
+use crate::container_plan::{ContainerPlan, PythonPlan};
+use crate::network::ports;
 use crate::process::sandboxed;
-use crate::python::PythonPlan;
-use crate::runtime::ContainerPlan;
 use crate::supervisor::sandbox;
 
 /// Label: the cluster's name.
@@ -60,7 +63,7 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
         cmd: Some(plan.argv[1..].to_vec()),
         env: Some(with_path(config, plan, env)),
         labels: Some(labels.into()),
-        exposed_ports: network::exposed(plan),
+        exposed_ports: exposed(plan),
         user: plan.user.map(|user| format!("{}:{}", user.uid, user.gid)),
         working_dir: Some(working_dir.display().to_string()),
         host_config: Some(host_config(config, plan, image == EMPTY_IMAGE)),
@@ -101,8 +104,8 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
     let contain = plan.user.and(config.contain.as_ref());
     HostConfig {
         init: Some(true),
-        network_mode: Some(network::mode(plan.network).to_owned()),
-        port_bindings: network::bindings(plan),
+        network_mode: Some(network_mode(plan.network).to_owned()),
+        port_bindings: bindings(plan),
         cap_drop: contain.map(|_| vec!["ALL".to_owned()]),
         security_opt: contain.map(|_| vec!["no-new-privileges:true".to_owned()]),
         pids_limit: contain.map(|contain| signed(contain.processes)),
@@ -117,6 +120,45 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
         mounts: Some(mounts(config, plan, is_empty_image)),
         ..HostConfig::default()
     }
+}
+
+/// Returns the engine's network mode.
+fn network_mode(network: Network) -> &'static str {
+    match network {
+        Network::None => "none",
+        Network::Published => "bridge",
+        Network::Host => "host",
+    }
+}
+
+fn published(plan: &ContainerPlan) -> Vec<u16> {
+    match plan.network {
+        Network::Published => ports(plan.port).collect(),
+        Network::None | Network::Host => Vec::new(),
+    }
+}
+
+fn tcp(port: u16) -> String {
+    format!("{port}/tcp")
+}
+
+/// Returns the exposed ports.
+fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
+    let ports: Vec<String> = published(plan).into_iter().map(tcp).collect();
+    (!ports.is_empty()).then_some(ports)
+}
+
+/// Publishes each port under its number on all addresses of the node.
+fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
+    let binding = |port: u16| {
+        let at = PortBinding {
+            host_ip: Some("0.0.0.0".to_owned()),
+            host_port: Some(port.to_string()),
+        };
+        (tcp(port), Some(vec![at]))
+    };
+    let bindings: HashMap<_, _> = published(plan).into_iter().map(binding).collect();
+    (!bindings.is_empty()).then_some(bindings)
 }
 
 /// A core file is as large as the memory.

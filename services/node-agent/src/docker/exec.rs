@@ -19,10 +19,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::{Inner, environment, exit_of, pid_of, words};
+use crate::container_plan::ContainerPlan;
 use crate::exec::attached::{Attached, Control, Input, Size};
 use crate::folder::aside;
 use crate::logs::Stream;
-use crate::runtime::{ContainerPlan, Exec};
+use crate::runtime::Exec;
 use crate::supervisor::protocol::ExecExit;
 
 const PIECES: usize = 4;

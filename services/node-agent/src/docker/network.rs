@@ -6,19 +6,19 @@
 //!    node's address as source, because libfabric identifies peers by address.
 //! 3. A file tells the program that the network is ready.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use bollard::models::{ContainerCreateBody, HostConfig, PortBinding, PortMap};
+use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{CreateContainerOptions, LogsOptions, WaitContainerOptions};
 use futures::StreamExt;
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
-use dormouse_messages::grants::Network;
 
 use super::{Inner, body, exit_in, refused};
-use crate::network::{LINK, NodeAddress, READY, ports};
-use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
+use crate::container_plan::{ContainerPlan, NodeAddress};
+use crate::disk_error::of_jobs_folder;
+use crate::network::{LINK, READY, ports};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,45 +40,6 @@ ip link add "$link" type veth peer name "${link}p"
 ip link set "${link}p" up
 ip link set "$link" up
 ip addr add "$node/32" dev "$link""#;
-
-/// Returns the engine's network mode.
-pub fn mode(network: Network) -> &'static str {
-    match network {
-        Network::None => "none",
-        Network::Published => "bridge",
-        Network::Host => "host",
-    }
-}
-
-fn published(plan: &ContainerPlan) -> Vec<u16> {
-    match plan.network {
-        Network::Published => ports(plan.port).collect(),
-        Network::None | Network::Host => Vec::new(),
-    }
-}
-
-fn tcp(port: u16) -> String {
-    format!("{port}/tcp")
-}
-
-/// Returns the exposed ports.
-pub fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
-    let ports: Vec<String> = published(plan).into_iter().map(tcp).collect();
-    (!ports.is_empty()).then_some(ports)
-}
-
-/// Publishes each port under its number on all addresses of the node.
-pub fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
-    let binding = |port: u16| {
-        let at = PortBinding {
-            host_ip: Some("0.0.0.0".to_owned()),
-            host_port: Some(port.to_string()),
-        };
-        (tcp(port), Some(vec![at]))
-    };
-    let bindings: HashMap<_, _> = published(plan).into_iter().map(binding).collect();
-    (!bindings.is_empty()).then_some(bindings)
-}
 
 impl Inner {
     /// Gives a new container the node's address if needed, and notifies its program.

@@ -16,8 +16,8 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use crate::logs::Stream;
-use crate::runtime::User;
 use crate::supervisor::protocol::{Attachment, ExecExit};
+use crate::user::User;
 
 const PIECE: usize = 16 << 10;
 

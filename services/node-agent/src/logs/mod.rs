@@ -21,8 +21,7 @@ use tokio::time::Instant;
 
 use crate::config::AgentConfig;
 use crate::folder::{Below, aside_in_time};
-use crate::layout::{Layout, STDERR, STDOUT};
-use crate::tasks::TASKS;
+use crate::layout::{Layout, STDERR, STDOUT, TASKS};
 pub use alive::Alive;
 pub use reading::{Begin, Chunk};
 use reading::{length, read};

@@ -10,9 +10,10 @@ use nix::sys::signal::Signal;
 use dormouse_messages::ContainerId;
 
 use super::Inner;
+use crate::container_plan::ContainerPlan;
 use crate::exec::attached::{self, Attached, Control, Size};
 use crate::folder::aside;
-use crate::runtime::{ContainerPlan, Exec};
+use crate::runtime::Exec;
 use crate::supervisor::client::Supervisor;
 use crate::supervisor::protocol::ExecExit;
 

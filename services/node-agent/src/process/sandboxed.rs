@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Network as Granted;
 
 use crate::config::AgentConfig;
+use crate::container_plan::ContainerPlan;
+use crate::disk_error::of_jobs_folder;
 use crate::folder::Below;
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::network;
-use crate::runtime::{ContainerPlan, NotStarted, User, of_jobs_folder};
 use crate::supervisor::sandbox::{BindMount, HostView, Network, SYSTEM, SandboxSpec};
+use crate::user::User;
 
 /// Folder of temporary files in a container's directory.
 pub const TMP: &str = "tmp";

@@ -6,16 +6,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
 
 use super::{Inner, sandboxed};
 use crate::NO_PROGRAM;
 use crate::code;
+use crate::container_plan::{ContainerPlan, PythonPlan};
+use crate::disk_error::of_jobs_folder;
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::mounts;
-use crate::python::PythonPlan;
-use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::secrets;
 use crate::supervisor::protocol::{Orders, Program};
 

@@ -17,7 +17,8 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::NotStarted;
+use dormouse_agent_core::NotStarted;
+
 use crate::supervisor::sandbox::{self, HostView, SandboxSpec};
 
 /// Flag of this role. The orders follow.

@@ -18,58 +18,15 @@ use sha2::{Digest, Sha256};
 use dormouse_messages::JobId;
 
 use super::manifest::{Described, MOST_BYTES, Manifest};
-use super::upload::blocking;
-use super::{Name, Store, StoreError, Task, cached, digest, hexadecimal, retain};
+use super::{Name, Store, StoreError, Task, blocking, cached, digest, hexadecimal};
 use crate::checkpoint_snapshot;
 use crate::code::tree::Tree;
 use crate::folder::Below;
 use crate::layout::Layout;
-use crate::procfs::boot_id;
 
 const PIECE_BYTES: u64 = 8 << 20;
 const PIECES_UNDER_WAY: usize = 4;
 const FILES_UNDER_WAY: usize = 8;
-const BOOT_BYTES: u64 = 256;
-
-/// File with a cached checkpoint's boot id, invisible to the job.
-pub(super) fn mark(name: &str) -> String {
-    format!(".{name}.boot")
-}
-
-fn place_of(place: &Below) -> Option<(Below, String)> {
-    let path = place.path();
-    let name = path.file_name()?.to_str()?.to_owned();
-    Some((place.parent()?, name))
-}
-
-fn is_whole(place: &Below) -> bool {
-    let Some((job, name)) = place_of(place) else {
-        return false;
-    };
-    let boot = job
-        .open()
-        .and_then(|job| job.read_text(&mark(&name), BOOT_BYTES));
-    boot.is_ok_and(|boot| boot == boot_id()) && checkpoint_snapshot::resumable(place).is_ok()
-}
-
-fn place_at(place: &Below, from: &str) -> io::Result<()> {
-    let (job, name) = place_of(place).ok_or(io::ErrorKind::InvalidInput)?;
-    let job = job.open()?;
-    if place.open().is_ok() {
-        fs::remove_dir_all(place.path())?;
-    }
-    job.rename(from, &name)?;
-    job.write(&mark(&name), boot_id().as_bytes())
-}
-
-pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
-    let path = sealed.path();
-    let name = path.file_name().and_then(|name| name.to_str());
-    match name {
-        Some(name) if checkpoint_snapshot::is_sealed(name) => place_at(place, name),
-        _ => Ok(()),
-    }
-}
 
 impl Store {
     /// Provides the checkpoint `uri` on this node.
@@ -78,11 +35,11 @@ impl Store {
         let store = self.clone();
         self.spawn(async move {
             let name = store.named(&job, &uri)?;
-            let place = cached(&layout, &job, &name);
+            let place = cached::place(&layout, &job, &name);
             let turn = store.turn(&place.path());
             let _alone = turn.lock().await;
             let looked = place.clone();
-            if blocking(move || Ok(is_whole(&looked))).await? {
+            if blocking(move || Ok(cached::is_whole(&looked))).await? {
                 return Ok(());
             }
             let fetch = Fetch {
@@ -163,11 +120,11 @@ impl Fetch<'_> {
         }
         let (place, name) = (place.clone(), self.name.to_string());
         blocking(move || {
-            let placed =
-                checkpoint_snapshot::list(&new).and_then(|()| place_at(&place, &unfinished));
+            let placed = checkpoint_snapshot::list(&new)
+                .and_then(|()| cached::place_at(&place, &unfinished));
             placed.map_err(|error| StoreError::disk("cannot make", &place.path(), &error))?;
             let only = BTreeSet::from([name]);
-            if let Err(error) = retain::cached_only(&below, 0, &only) {
+            if let Err(error) = cached::remove_others(&below, 0, &only) {
                 let path = below.path();
                 tracing::warn!(%error, "cannot remove old checkpoints in {}", path.display());
             }

@@ -8,11 +8,13 @@
 //!
 //! 1. An upload ([`upload`]) precedes `checkpoint.saved`. The digest of the manifest ([`manifest`]) protects
 //!    against torn and overwritten uploads.
-//! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache valid within one boot.
+//! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache (`cached`) valid within one
+//!    boot.
 //! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
 //! All work runs on the runtime that opened the store ([`settings`]).
 
+mod cached;
 pub mod fetch;
 pub mod manifest;
 pub mod retain;
@@ -31,9 +33,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use dormouse_messages::{Incarnation, JobId};
-
-use crate::folder::Below;
-use crate::layout::Layout;
 
 const MANIFEST: &str = "manifest.json";
 const FILES: &str = "files";
@@ -130,6 +129,18 @@ impl<T> Task<T> {
             })
         })
     }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        Err(StoreError::Unanswered {
+            url: "(this agent)".to_owned(),
+            why: error.to_string(),
+        })
+    })
 }
 
 impl<T> Drop for Task<T> {
@@ -238,19 +249,6 @@ fn hexadecimal(digest: &[u8]) -> String {
 
 fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
-}
-
-/// Returns the local folder of a stored checkpoint.
-#[must_use]
-pub fn cached(layout: &Layout, job: &JobId, name: &Name) -> Below {
-    layout.checkpoints_below(job).join(name.to_string())
-}
-
-/// Reports whether a URI names a store and not a folder.
-#[must_use]
-pub fn is_stored(uri: &str) -> bool {
-    uri.split_once("://")
-        .is_some_and(|(scheme, _)| scheme != "file")
 }
 
 impl Store {

@@ -6,15 +6,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::io;
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use dormouse_messages::{Incarnation, JobId};
 
-use super::upload::blocking;
-use super::{Name, Store, StoreError, Task, fetch};
+use super::{Name, Store, StoreError, Task, blocking, cached};
 use crate::folder::Below;
 use crate::layout::Layout;
 
@@ -36,7 +34,7 @@ impl Store {
             let removed = store.remove_old(&below, &job, &keep).await?;
             let shown = below.path();
             blocking(move || {
-                cached_only(&below, keep.newest, &keep.named)
+                cached::remove_others(&below, keep.newest, &keep.named)
                     .map_err(|error| StoreError::disk("cannot remove from", &shown, &error))
             })
             .await?;
@@ -100,30 +98,4 @@ impl Store {
         let removed: Result<Vec<_>, _> = self.objects.delete_stream(objects).try_collect().await;
         removed.map(drop).map_err(|error| self.unanswered(&error))
     }
-}
-
-/// Removes a job's cached checkpoints except the newest and the named. Blocking.
-///
-/// # Errors
-/// Disk errors.
-pub fn cached_only(job: &Below, newest: usize, named: &BTreeSet<String>) -> io::Result<usize> {
-    let folder = job.open()?;
-    let mut found: Vec<_> = folder
-        .entries()?
-        .into_iter()
-        .filter_map(|(name, entry)| {
-            let parsed = Name::parse(&name)?;
-            Some((Reverse((parsed.incarnation, entry.modified_ns)), name))
-        })
-        .collect();
-    found.sort();
-    let mut removed = 0;
-    for (_, name) in found.into_iter().skip(newest) {
-        if !named.contains(&name) {
-            let _ = folder.remove(&fetch::mark(&name));
-            std::fs::remove_dir_all(job.join(&name).path())?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
 }

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use dormouse_messages::{Incarnation, JobId};
 
 use super::manifest::{Described, Manifest, open};
-use super::{Name, Store, StoreError, Task, cached, digest, fetch, hexadecimal};
+use super::{Name, Store, StoreError, Task, blocking, cached, digest, hexadecimal};
 use crate::folder::Below;
 use crate::layout::Layout;
 
@@ -73,8 +73,8 @@ impl Store {
             self.upload_files(&at, &manifest, &folder).await?;
             self.upload_manifest(&at, text).await?;
         }
-        let place = cached(layout, job, &name);
-        let kept = blocking(move || Ok(fetch::keep(&folder, &place))).await?;
+        let place = cached::place(layout, job, &name);
+        let kept = blocking(move || Ok(cached::keep(&folder, &place))).await?;
         if let Err(error) = kept {
             tracing::warn!(%job, %error, "a stored checkpoint is not kept on this node");
         }
@@ -230,16 +230,4 @@ async fn reading(folder: &Below, file: &Described) -> Result<Reading, StoreError
         })
     })
     .await
-}
-
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| {
-        Err(StoreError::Unanswered {
-            url: "(this agent)".to_owned(),
-            why: error.to_string(),
-        })
-    })
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::Sequence;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,7 +11,6 @@ use super::framed_socket::Lines;
 use super::group::Group;
 use super::protocol::{ExecExit, HeldNow, InitAsk, InitTell};
 use crate::procfs;
-use crate::runtime::{Exit, NotStarted};
 use dormouse_messages::ContainerId;
 
 /// A starved machine needs a hundred milliseconds.

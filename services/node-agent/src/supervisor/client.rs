@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
@@ -24,7 +25,7 @@ use super::protocol::{
 };
 use super::{LOG, SOCKET, make, short};
 use crate::procfs::{self, Identity};
-use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
+use crate::runtime::{Exits, RuntimeError};
 
 /// Includes the wait for a killed predecessor's containers.
 const START_TIMEOUT: Duration = Duration::from_secs(20);

@@ -14,6 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setpgid};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
 
 use super::framed_socket::Lines;
@@ -22,7 +23,6 @@ use super::launch::{Ends, launch};
 use super::protocol::{Attachment, ExecExit, InitAsk, InitTell, Orders, Program};
 use super::sandbox::{self, HostView, Prepared, Sandbox};
 use crate::procfs;
-use crate::runtime::NotStarted;
 
 /// Time limit for leftover processes to die. Later they count as not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);

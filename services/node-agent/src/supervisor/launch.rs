@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_spawn::{Failure, Start};
 use fork::Fork;
 use nix::sys::prctl;
@@ -20,7 +21,6 @@ use super::protocol::Program;
 use super::sandbox::Sandbox;
 use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
-use crate::runtime::NotStarted;
 
 /// The standard descriptors of a program.
 pub enum Ends {
@@ -69,7 +69,7 @@ fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], N
         }
     };
     let what = "cannot open what it prints to in";
-    open().map_err(|error| crate::runtime::of_disk(what, &program.output, &error))
+    open().map_err(|error| crate::disk_error::of_disk(what, &program.output, &error))
 }
 
 fn no_process(error: &io::Error) -> NotStarted {

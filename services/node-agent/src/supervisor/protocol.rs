@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
 use super::sandbox::{HostView, SandboxSpec};
-use crate::runtime::{Exit, NotStarted};
 
 /// A program with arguments, environment and folders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

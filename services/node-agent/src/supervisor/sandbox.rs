@@ -22,12 +22,12 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{fchdir, pivot_root};
 use serde::{Deserialize, Serialize};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
 
 use super::devices;
 use super::netns;
 use crate::folder::Folder;
-use crate::runtime::NotStarted;
 use mounts::Mounts;
 
 /// Programs, libraries and configuration, with the node's permissions.

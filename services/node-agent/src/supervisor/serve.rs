@@ -23,6 +23,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::events::NodeFault;
 
@@ -33,7 +34,6 @@ use super::group::{Cgroups, Group};
 use super::protocol::{Ask, InitAsk, Orders, Settings, Tell, Welcome};
 use super::zygote::Zygote;
 use crate::procfs;
-use crate::runtime::NotStarted;
 
 /// Favours running containers.
 const FILL_AFTER: Duration = Duration::from_millis(5);

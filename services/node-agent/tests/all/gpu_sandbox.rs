@@ -16,11 +16,13 @@ use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::RuntimeKind;
 use dormouse_node_agent::config::{Contain, GPU_LIBRARY};
+use dormouse_node_agent::container_plan::{ContainerPlan, GpuPart};
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
 use dormouse_node_agent::layout::TOKENS;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, GpuPart, User};
+use dormouse_node_agent::runtime::ContainerRuntime;
+use dormouse_node_agent::user::User;
 use tokio::sync::mpsc;
 
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";

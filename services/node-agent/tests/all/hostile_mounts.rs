@@ -9,14 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::*;
+use dormouse_agent_core::Exit;
 use dormouse_messages::grants::{Granted, Grants, GrantsRule, Network};
 use dormouse_messages::job::Mount;
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, RuntimeError, User};
+use dormouse_node_agent::runtime::{ContainerRuntime, RuntimeError};
+use dormouse_node_agent::user::User;
 use tokio::sync::mpsc;
 
 const MALLORY: User = User {

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::*;
+use dormouse_agent_core::Exit;
 use dormouse_messages::events::ResizeCause;
 use dormouse_messages::{ContainerId, Event, Fold, Incarnation, Rank, Sequence};
 use dormouse_node_agent::reconcile::{Action, Life, Machine, Observed, apply, reconcile};
-use dormouse_node_agent::runtime::Exit;
 use dormouse_node_agent::state::{AgentState, Announced, Want};
 use proptest::prelude::*;
 

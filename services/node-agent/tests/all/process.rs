@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use dormouse_agent_core::Exit;
 use dormouse_messages::Sequence;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
+use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::{ContainerRecord, ContainerRecords, Supervised};
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::procfs::{Identity, stat};
-use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, RuntimeError};
+use dormouse_node_agent::runtime::{ContainerRuntime, RuntimeError};
 use dormouse_node_agent::supervisor::protocol::Gone;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;

@@ -1,11 +1,11 @@
 //! Tests of fold and reconciliation. Random histories: no action twice, no two incarnations at once.
 
 use crate::common::*;
+use dormouse_agent_core::Exit;
 use dormouse_messages::{Event, Fold};
 use dormouse_node_agent::reconcile::{
     Action, Ending, FENCED, Life, Machine, Observed, apply, reconcile,
 };
-use dormouse_node_agent::runtime::Exit;
 use dormouse_node_agent::state::{AgentState, Known, Want};
 use proptest::prelude::*;
 

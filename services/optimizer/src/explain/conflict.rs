@@ -17,8 +17,10 @@ use dormouse_messages::quantity::Resource;
 
 use crate::deadline::Deadline;
 use crate::instance::{Cluster, Instance, State};
+use crate::milp::type_milp::may_be_feasible;
 use crate::problem::Problem;
-use crate::solve::{Verdict, any, may_be_feasible, search};
+use crate::search::Verdict;
+use crate::solve::{any, search};
 
 /// A group of constraints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

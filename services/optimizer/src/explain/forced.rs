@@ -12,7 +12,8 @@ use crate::deadline::Deadline;
 use crate::explain::conflict::{Group, Questions};
 use crate::instance::{Cluster, runs};
 use crate::problem::{Allocation, Budget, Objective, Problem};
-use crate::solve::{Verdict, search};
+use crate::search::Verdict;
+use crate::solve::search;
 
 /// Low enough for utilization (a few units at most) to only break ties between equal numbers of changed jobs.
 const BESIDE_CHANGES: f64 = 0.05;

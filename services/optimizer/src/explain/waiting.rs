@@ -6,9 +6,10 @@ use dormouse_messages::{JobId, Resource, Timestamp};
 
 use crate::deadline::Deadline;
 use crate::instance::{Cluster, Instance, State, limits, roles_of};
+use crate::milp::type_milp::may_be_feasible;
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
-use crate::solve::{any, may_be_feasible};
+use crate::solve::any;
 
 const NAMED: usize = 3;
 

@@ -1,4 +1,4 @@
-//! Lagrangian relaxation of P2, for clusters too large for the exact model. [`search`] drives the rest;
+//! Lagrangian relaxation of P2, for clusters too large for the exact model. [`price_search`] drives the rest;
 //! [`relaxation`] prices shared resources, so that nodes and jobs decide alone.
 //!
 //! - Prices: [`warm_start`], then [`dual_descent`] with [`step_size`]; both use [`r_algorithm`].
@@ -11,9 +11,9 @@ pub(crate) mod incumbent_blocks;
 pub(crate) mod knapsack;
 pub(crate) mod knapsack_table;
 pub(crate) mod node_subproblem;
+pub(crate) mod price_search;
 pub(crate) mod r_algorithm;
 pub(crate) mod relaxation;
-pub(crate) mod search;
 pub(crate) mod shadow_prices;
 pub(crate) mod step_size;
 pub(crate) mod subset_dp;

@@ -279,7 +279,8 @@ mod tests {
     fn no_allocation_exceeds_it() {
         use crate::deadline::Deadline;
         use crate::problem::Budget;
-        use crate::solve::{Verdict, search};
+        use crate::search::Verdict;
+        use crate::solve::search;
 
         let mut compared = 0;
         for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {

@@ -15,8 +15,8 @@ use num_integer::Integer;
 
 use crate::candidate::Candidate;
 use crate::instance::{Instance, Job, State, fits};
-use crate::milp::highs::{Column, Model, Outcome};
-use crate::milp::node_classes::NodeClasses;
+use crate::milp::highs::{Column, Ending, Limits, Model, Outcome};
+use crate::milp::node_classes::{NodeClasses, classes};
 
 /// Price of a unit of loss if the objective gives none: a tie-break.
 const LOSS_TIE: f64 = 1e-6;
@@ -336,4 +336,16 @@ fn held(instance: &Instance, groups: &NodeClasses) -> Vec<Vec<(usize, u64)>> {
     held.into_iter()
         .map(|held| held.into_iter().collect())
         .collect()
+}
+
+/// Solves the linear relaxation over classes of nodes: a cheap necessary condition.
+pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
+    let groups = classes(instance);
+    let model = TypeMilp::new(instance, &groups, false);
+    let limits = Limits {
+        gap: 0.0,
+        nodes: 0,
+        seconds: None,
+    };
+    model.model.maximise(&limits, None).ending != Ending::Infeasible
 }

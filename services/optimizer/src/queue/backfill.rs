@@ -16,8 +16,9 @@ use dormouse_state::fit::{Containers, NodeSet, is_in, meet, outside};
 
 use crate::instance::eligibility::Confined;
 use crate::instance::{Instance, State, covers, roles_of};
-use crate::queue::dorm_driver::Queue;
-use crate::solve::{any, may_be_feasible};
+use crate::milp::type_milp::may_be_feasible;
+use crate::queue::participants::Queue;
+use crate::solve::any;
 
 /// Each set of confining nodes adds a column to every model and keeps the gap open.
 const MOST_SETS: usize = 4;
@@ -55,8 +56,8 @@ impl Passed {
         self.heads.iter().map(|head| head.job)
     }
 
-    pub fn confined(&self, members: impl Iterator<Item = usize>) -> Confined {
-        self.confined.of(members)
+    pub const fn confined(&self) -> &Confined {
+        &self.confined
     }
 
     pub fn keeps_off(&self, job: usize) -> Option<usize> {
@@ -159,7 +160,7 @@ impl Passed {
     }
 
     fn unbounded(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> Instance {
-        let mut instance = queue.within(&[members, heads].concat(), self);
+        let mut instance = queue.within(&[members, heads].concat(), &self.confined);
         instance.loss_bound = f64::INFINITY;
         instance.restart_bound = u32::MAX;
         instance
@@ -168,7 +169,7 @@ impl Passed {
     /// Returns all demanded resources if no single one is to blame.
     fn lacks(&self, queue: &Queue<'_>, members: &[usize], head: &Head) -> Vec<usize> {
         let job = head.job;
-        let instance = queue.within(&[members, &[job]].concat(), self);
+        let instance = queue.within(&[members, &[job]].concat(), &self.confined);
         // The cheap test suffices if it tells the blocked job from one that could start.
         let is_told = !may_be_feasible(&instance);
         let could = |instance: &Instance| {

@@ -10,33 +10,31 @@
 //!    and for the first waiting job if its class preempts.
 //! 6. If nothing runs and nobody is admitted, the head of the queue is admitted without the fairness bound.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse_messages::events::StoppedBy;
-use dormouse_messages::job::Urgency;
-use dormouse_messages::{Amounts, NodeId};
-use dormouse_state::{FreeNode, FreeNodes};
 
 use crate::candidate::Candidate;
 use crate::deadline::Deadline;
-use crate::explain::waiting::{Standing, blocked, hopeless};
+use crate::explain::waiting::{Standing, blocked};
 use crate::independent_bound::independent_bound;
 use crate::instance::{Cluster, Instance, loss_bound, runs};
 use crate::milp::highs;
+use crate::milp::type_milp::may_be_feasible;
 use crate::primal::gathering::gather;
 use crate::primal::in_place::keep_in_place;
 use crate::primal::preferences::follow_preferences;
 use crate::primal::restart_pruning::prune_restarts;
 use crate::primal::role_affinity::near_workers;
 use crate::primal::slots_to_jobs::{Partitions, slots_to_jobs};
-use crate::problem::{Budget, Problem, ProblemNode};
+use crate::problem::{Budget, Problem};
 use crate::queue::backfill::Passed;
-use crate::queue::preempt::Preempted;
+use crate::queue::participants::{Admitted, Queue};
+use crate::queue::preempt::{Preempted, preempt};
 use crate::queue::urgent::{self, MadeRoom, Whom};
 use crate::report::Draft;
+use crate::search::{Found, gap};
 use crate::solution::{Solution, SolverReport, WaitCode};
-use crate::solve::{Found, Verdict, gap, may_be_feasible, search};
 
 pub(crate) const KEPT: &str = "kept";
 
@@ -53,119 +51,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     crate::report::write(problem, &cluster, draft)
 }
 
-pub(crate) struct Queue<'a> {
-    pub problem: &'a Problem,
-    pub cluster: &'a Cluster,
-    pub empty: FreeNodes<'a>,
-    pub(super) running: Vec<usize>,
-    /// By class; within a class displaced jobs, then new ones.
-    pub(super) waiting: Vec<usize>,
-    hopeless: BTreeMap<usize, (WaitCode, String)>,
-    pub(super) deadline: &'a Deadline,
-}
-
-fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {
-    let nodes: BTreeMap<&NodeId, &ProblemNode> = problem
-        .nodes
-        .iter()
-        .rev()
-        .map(|node| (&node.name, node))
-        .collect();
-    let nodes = nodes.into_values().map(|node| {
-        let memory = node.gpus.iter().map(|gpu| gpu.memory_bytes);
-        let none = Amounts::new();
-        let offered = if node.closed { &none } else { &node.capacity };
-        FreeNode::empty(offered, memory, (&node.labels, &node.taints))
-    });
-    FreeNodes::new(nodes.collect())
-}
-
-pub(crate) struct Admitted {
-    pub members: Vec<usize>,
-    pub instance: Instance,
-    pub found: Box<Found>,
-    pub unbounded: bool,
-}
-
-impl<'a> Queue<'a> {
-    fn new(problem: &'a Problem, cluster: &'a Cluster, deadline: &'a Deadline) -> Self {
-        let mut queue = Self {
-            problem,
-            cluster,
-            empty: empty_nodes(problem),
-            running: Vec::new(),
-            waiting: Vec::new(),
-            hopeless: BTreeMap::new(),
-            deadline,
-        };
-        let mut fresh = Vec::new();
-        for (index, job) in problem.heads() {
-            if runs(cluster, job) {
-                queue.running.push(index);
-            } else if let Some(why) = hopeless(problem, cluster, deadline, index) {
-                queue.hopeless.insert(index, why);
-            } else if job.urgency > Urgency::Training {
-                queue.running.push(index);
-            } else if job.displaced || job.previous.as_ref().is_some_and(|p| !p.is_empty()) {
-                queue.waiting.push(index);
-            } else {
-                fresh.push(index);
-            }
-        }
-        queue.waiting.append(&mut fresh);
-        // The stable sort keeps the order within a class.
-        let class = |index: &usize| Reverse(problem.jobs[*index].precedence.class);
-        queue.waiting.sort_by_key(class);
-        queue
-    }
-
-    pub fn instance(&self, members: &[usize]) -> Instance {
-        self.within(members, &Passed::default())
-    }
-
-    pub fn within(&self, members: &[usize], passed: &Passed) -> Instance {
-        let mut all = self.running.clone();
-        all.extend(members);
-        all.sort_unstable();
-        let roles = members.iter().flat_map(|job| self.problem.roles(*job));
-        let confined = passed.confined(members.iter().copied().chain(roles));
-        Instance::within(self.problem, self.cluster, &all, &confined)
-    }
-
-    /// For a problem that differs only in adjustability.
-    pub fn of<'b>(&self, problem: &'b Problem) -> Queue<'b>
-    where
-        'a: 'b,
-    {
-        Queue {
-            problem,
-            cluster: self.cluster,
-            empty: self.empty.clone(),
-            running: self.running.clone(),
-            waiting: self.waiting.clone(),
-            hopeless: self.hopeless.clone(),
-            deadline: self.deadline,
-        }
-    }
-
-    pub fn instance_without(&self, members: &[usize], evicted: &BTreeSet<usize>) -> Instance {
-        let running = self.running.iter().copied();
-        let mut stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
-        stays.extend(members);
-        stays.sort_unstable();
-        let mut instance = Instance::new(self.problem, self.cluster, &stays);
-        for job in evicted {
-            for index in std::iter::once(*job).chain(self.problem.roles(*job)) {
-                instance.give_up(self.cluster, &self.problem.jobs[index]);
-            }
-        }
-        instance
-    }
-
-    pub fn takes_part(&self, job: usize) -> bool {
-        self.running.contains(&job)
-    }
-
+impl Queue<'_> {
     /// If nobody had to give way, waiting jobs are admitted as usual.
     fn serve(&self, short: usize) -> Option<Draft> {
         let whom = Whom::service(short);
@@ -193,7 +79,7 @@ impl<'a> Queue<'a> {
         all && !made.forced && made.evicted.is_empty()
     }
 
-    pub(super) fn made(&self, whom: &Whom, made: MadeRoom) -> Draft {
+    fn made(&self, whom: &Whom, made: MadeRoom) -> Draft {
         let MadeRoom {
             problem,
             mut admitted,
@@ -245,9 +131,9 @@ impl<'a> Queue<'a> {
         let mut passed = Passed::default();
         let admitted = self.admitted(&mut passed);
         let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
-        match self.preempt(members) {
+        match preempt(self, members) {
             Preempted::Nobody => self.usual(admitted, &passed),
-            Preempted::Room(draft) => *draft,
+            Preempted::Room(whom, made) => self.made(&whom, *made),
             Preempted::Protected(job, reason) => {
                 let mut draft = self.usual(admitted, &passed);
                 let why = (WaitCode::PreemptionBound, reason);
@@ -406,7 +292,7 @@ impl<'a> Queue<'a> {
         }
         let relaxed = bisect(0, all, |count| {
             let members = [taken, &rest[..count]].concat();
-            may_be_feasible(&self.within(&members, passed)).then_some(())
+            may_be_feasible(&self.within(&members, passed.confined())).then_some(())
         });
         let mut high = relaxed.map_or(0, |(count, ())| count + 1);
         if let Some(count) = high
@@ -435,7 +321,7 @@ impl<'a> Queue<'a> {
 
     fn attempt(&self, taken: &[usize], more: &[usize], passed: &Passed) -> Option<Admitted> {
         let members = [taken, more].concat();
-        let instance = self.within(&members, passed);
+        let instance = self.within(&members, passed.confined());
         if instance.jobs.is_empty() || !passed.leave_room(self, &members) {
             return None;
         }
@@ -446,17 +332,6 @@ impl<'a> Queue<'a> {
             found,
             unbounded: false,
         })
-    }
-
-    pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
-        match search(instance, &self.problem.budget, self.deadline) {
-            Verdict::Found(found) => Some(found),
-            Verdict::Infeasible => None,
-            Verdict::Unknown => {
-                self.deadline.leave_open();
-                None
-            }
-        }
     }
 
     fn head(&self) -> Option<Admitted> {
@@ -502,7 +377,7 @@ impl<'a> Queue<'a> {
             let why = match (behind, passed.keeps_off(*index)) {
                 (None, None) => {
                     let with = [members, &[*index]].concat();
-                    blocked(&standing, &self.within(&with, passed), *index)
+                    blocked(&standing, &self.within(&with, passed.confined()), *index)
                 }
                 (None, Some(head)) => {
                     let head = &self.problem.jobs[head].job;

@@ -5,9 +5,8 @@
 use std::collections::BTreeSet;
 
 use crate::instance::runs;
-use crate::queue::dorm_driver::Queue;
-use crate::queue::urgent::{self, Whom};
-use crate::report::Draft;
+use crate::queue::participants::Queue;
+use crate::queue::urgent::{self, MadeRoom, Whom};
 
 /// The next decision follows when these have started.
 const PREEMPTING: usize = 32;
@@ -16,69 +15,67 @@ const NAMED: usize = 3;
 
 pub(crate) enum Preempted {
     Nobody,
-    Room(Box<Draft>),
+    Room(Whom, Box<MadeRoom>),
     Protected(usize, String),
 }
 
-impl Queue<'_> {
-    pub(crate) fn preempt(&self, members: &[usize]) -> Preempted {
-        let waits = |job: &usize| !members.contains(job);
-        let Some(place) = self.waiting.iter().position(waits) else {
-            return Preempted::Nobody;
-        };
-        let job = |index: &usize| &self.problem.jobs[*index];
-        let behind = self.waiting[place..].iter().take(PREEMPTING);
-        let preempting = behind.take_while(|index| job(index).precedence.preempts);
-        let preempting = preempting.count();
-        if preempting == 0 {
-            return Preempted::Nobody;
-        }
-        let first = self.waiting[place];
-        let whom = |count: usize| {
-            let members = &self.waiting[..place + count];
-            let classes = members[place..].iter();
-            Whom {
-                first,
-                members: members.to_vec(),
-                below: classes.map(|index| job(index).precedence.class).min(),
-            }
-        };
-        if let Some(made) = urgent::in_free_room(self, &whom(1)) {
-            return Preempted::Room(Box::new(self.made(&whom(1), made)));
-        }
-        for count in BTreeSet::from([preempting, 1]).into_iter().rev() {
-            let whom = whom(count);
-            let gives = |index: &usize| {
-                let job = job(index);
-                whom.outranks(job) && runs(self.cluster, job)
-            };
-            if !self.running.iter().any(gives) {
-                continue;
-            }
-            if let Some(made) = urgent::make_room(self, &whom) {
-                return Preempted::Room(Box::new(self.made(&whom, made)));
-            }
-            if count == 1 {
-                return self.protected(&whom);
-            }
-        }
-        Preempted::Nobody
+pub(crate) fn preempt(queue: &Queue<'_>, members: &[usize]) -> Preempted {
+    let waits = |job: &usize| !members.contains(job);
+    let Some(place) = queue.waiting.iter().position(waits) else {
+        return Preempted::Nobody;
+    };
+    let job = |index: &usize| &queue.problem.jobs[*index];
+    let behind = queue.waiting[place..].iter().take(PREEMPTING);
+    let preempting = behind.take_while(|index| job(index).precedence.preempts);
+    let preempting = preempting.count();
+    if preempting == 0 {
+        return Preempted::Nobody;
     }
+    let first = queue.waiting[place];
+    let whom = |count: usize| {
+        let members = &queue.waiting[..place + count];
+        let classes = members[place..].iter();
+        Whom {
+            first,
+            members: members.to_vec(),
+            below: classes.map(|index| job(index).precedence.class).min(),
+        }
+    };
+    if let Some(made) = urgent::in_free_room(queue, &whom(1)) {
+        return Preempted::Room(whom(1), Box::new(made));
+    }
+    for count in BTreeSet::from([preempting, 1]).into_iter().rev() {
+        let whom = whom(count);
+        let gives = |index: &usize| {
+            let job = job(index);
+            whom.outranks(job) && runs(queue.cluster, job)
+        };
+        if !queue.running.iter().any(gives) {
+            continue;
+        }
+        if let Some(made) = urgent::make_room(queue, &whom) {
+            return Preempted::Room(whom, Box::new(made));
+        }
+        if count == 1 {
+            return protected(queue, whom);
+        }
+    }
+    Preempted::Nobody
+}
 
-    fn protected(&self, whom: &Whom) -> Preempted {
-        let protected = urgent::protecting(self, whom);
-        if protected.is_empty() {
-            return Preempted::Nobody;
-        }
-        let names = protected.iter().take(NAMED);
-        let mut names = names.map(|job| job.job.to_string()).collect::<Vec<_>>();
-        if protected.len() > NAMED {
-            names.push(format!("{} more", protected.len() - NAMED));
-        }
-        let reason = format!(
-            "its class preempts, but the policy's bound (preemption) protects {} for now: preempted often enough within the hour, or not running for long enough",
-            names.join(", ")
-        );
-        Preempted::Protected(whom.first, reason)
+fn protected(queue: &Queue<'_>, whom: Whom) -> Preempted {
+    let protected = urgent::protecting(queue, &whom);
+    if protected.is_empty() {
+        return Preempted::Nobody;
     }
+    let names = protected.iter().take(NAMED);
+    let mut names = names.map(|job| job.job.to_string()).collect::<Vec<_>>();
+    if protected.len() > NAMED {
+        names.push(format!("{} more", protected.len() - NAMED));
+    }
+    let reason = format!(
+        "its class preempts, but the policy's bound (preemption) protects {} for now: preempted often enough within the hour, or not running for long enough",
+        names.join(", ")
+    );
+    Preempted::Protected(whom.first, reason)
 }

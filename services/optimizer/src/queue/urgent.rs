@@ -21,9 +21,9 @@ use std::collections::BTreeSet;
 use dormouse_messages::job::Urgency;
 
 use crate::instance::{Instance, fits, is_head, limits, loss_bound, runs};
+use crate::milp::type_milp::may_be_feasible;
 use crate::problem::{Problem, ProblemJob};
-use crate::queue::dorm_driver::{Admitted, Queue};
-use crate::solve::may_be_feasible;
+use crate::queue::participants::{Admitted, Queue};
 
 const SLACK: f64 = 1e-9;
 

@@ -1,4 +1,4 @@
-//! The offline document: CONTRACTS' example, the procedures, refused documents.
+//! The offline document: an example, the procedures, refused documents.
 
 use dormouse_optimizer::document::{read, write};
 use dormouse_optimizer::{check, solve, solve_document};
@@ -43,7 +43,7 @@ fn static_gives_no_more_than_the_empty_cluster_holds() {
 }
 
 #[test]
-fn the_contracts_example() {
+fn a_job_grows_into_free_capacity() {
     let text = example().to_string();
     let value = solve_document(&text, Some(|| 0.25)).expect("solves");
     assert_eq!(containers(&value, "ads/lr"), 6);

@@ -6,7 +6,7 @@ use dormouse_messages::who::is_user;
 use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
 
 use crate::key_identity::USER_INFO;
-use crate::log::STREAMS_LEASE;
+use crate::streams::STREAMS_LEASE;
 
 /// Serialises changes of accounts.
 pub(crate) const LEASE: &str = "accounts";

@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::observations::Inputs;
 use crate::publish::{self, Fence, Place, PublishError};
 use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
-use crate::shell::{ServiceError, ServiceOptions};
+use crate::shell::options::{ServiceError, ServiceOptions};
 use crate::snapshot::Snapshots;
 use crate::spans::{DecideSpan, append_span, decide_span};
 use crate::trace::Cause;

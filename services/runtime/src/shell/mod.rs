@@ -4,14 +4,16 @@
 //! 2. `decider` feeds the machine and performs its effects.
 //! 3. `appending` appends under the fence.
 //!
+//! `options` has the service's options and errors.
+//!
 //! On a cluster a service has its own thread, since decisions compute. Services of one process share one,
 //! since waking threads for every event costs more than the work.
 
 mod appending;
 mod decider;
 mod follower;
+mod options;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,80 +23,18 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, SteadyClock};
 use crate::clock_anchor::MarkFile;
-use crate::error::{LogError, LogWentBack};
-use crate::lease::LeaseState;
+use crate::error::LogError;
 use crate::log::Log;
 use crate::observations::Inputs;
 use crate::snapshot::{Snapshot, Snapshots};
+
+pub use options::{ServiceError, ServiceOptions};
 
 /// Covers elections and a broker's start; a supervisor gives up on a service that ends at once.
 const NO_LEADER_PATIENCE: Duration = Duration::from_secs(60);
 
 const NO_LEADER_PAUSE: Duration = Duration::from_millis(500);
-
-/// Options of a service.
-#[derive(Clone)]
-pub struct ServiceOptions {
-    /// Time from an active copy's last sign of life to its replacement.
-    pub lease_ttl: Duration,
-    /// True if the lease chooses the active copy. Otherwise all copies are active and conflict, safely.
-    pub lease: bool,
-    pub holder: String,
-    /// True for an own thread, false for the actix system of the caller.
-    pub own_thread: bool,
-    /// Events between snapshots.
-    pub snapshot_every: u64,
-    /// Folder of snapshots and clock anchor.
-    pub snapshot_dir: Option<PathBuf>,
-    /// Name of the build, recorded in every decision.
-    pub build: String,
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for ServiceOptions {
-    fn default() -> Self {
-        Self {
-            lease_ttl: Duration::from_secs(2),
-            lease: true,
-            holder: format!("pid-{}", std::process::id()),
-            own_thread: true,
-            // A restart folds this many events in a tenth of a second.
-            snapshot_every: 20_000,
-            snapshot_dir: None,
-            build: concat!("dormouse-", env!("CARGO_PKG_VERSION")).to_owned(),
-            clock: Arc::new(SteadyClock),
-        }
-    }
-}
-
-/// Reason for the end of a service.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error(
-        "the event at {sequence} is {type_name}, which this build ({build}) does not know; run the build that wrote it, or a later one"
-    )]
-    UnknownVersion {
-        sequence: Sequence,
-        type_name: String,
-        build: String,
-    },
-    #[error(
-        "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export -o log.dmlog --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
-    )]
-    Contradiction {
-        service: &'static str,
-        sequence: Sequence,
-        what: String,
-    },
-    #[error("event {folded} was folded, and {LogWentBack}")]
-    LogWentBack { folded: Sequence },
-    #[error("{0} panicked; the log up to the panic reproduces it")]
-    Panicked(&'static str),
-}
 
 /// Runs a service until `shutdown`, then finishes its append, writes a snapshot and releases the lease.
 ///
@@ -213,8 +153,4 @@ fn nothing_folded<F: Fold>(log: &Log) -> Snapshot<F> {
         stored_at: dormouse_messages::Timestamp::default(),
         own_last: Sequence(0),
     }
-}
-
-fn is_held(state: &LeaseState) -> bool {
-    matches!(state, LeaseState::Held { .. })
 }

@@ -7,8 +7,9 @@ use dormouse_replay::history::explain::{Explanation, SOLVES, Subject};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Answer, AnswerError, EVENTS, EventRow};
-use crate::routes::Site;
+use super::{Answer, EVENTS, EventRow};
+use crate::error::AnswerError;
+use crate::site::Site;
 
 const CHANGES: usize = 100;
 const POINTS: usize = 1_200;

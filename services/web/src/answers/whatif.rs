@@ -10,8 +10,9 @@ use dormouse_replay::history::whatif::{self, ForkAt, Options, Ran};
 use dormouse_replay::simulate::Outcome;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, AnswerError};
-use crate::routes::Site;
+use super::Answer;
+use crate::error::AnswerError;
+use crate::site::Site;
 
 /// Limit of a forked log; decoded events take some kilobytes each.
 const MOST_EVENTS: usize = 100_000;

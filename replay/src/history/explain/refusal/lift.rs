@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::answer::{Correction, VerifiedBy};
 use super::super::changes::{Candidate, Change};
-use super::Refused;
+use super::super::submitted::Refused;
 use super::fix::{Fix, fix};
 use crate::history::fork::{Fork, Outcome};
 

@@ -6,8 +6,8 @@ use dormouse_projections::queries::{ClusterAnswer, NodesAnswer};
 use dormouse_runtime::{FoundStream, Log, StreamState};
 use serde_json::{Value, json};
 
-use super::Looks;
 use super::machine::{LEAST_BROKER, is_older};
+use super::report::Looks;
 use crate::cli::ServiceArg;
 use crate::commands::{agents, query};
 use crate::context::Context;
@@ -289,7 +289,7 @@ async fn agents(log: &Log, answer: &NodesAnswer, looks: &mut Looks<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Report, State};
+    use super::super::report::{Report, State};
     use super::*;
 
     fn looked(found: Result<Option<FoundStream>, String>) -> (State, String) {

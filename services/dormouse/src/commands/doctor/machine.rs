@@ -6,7 +6,7 @@ use dormouse_node_agent::able;
 use dormouse_node_agent::config::Contain;
 use dormouse_runtime::BrokerConfig;
 
-use super::Looks;
+use super::report::Looks;
 use crate::commands::version::version_of;
 use crate::context::Context;
 use crate::render::bytes;

@@ -8,7 +8,8 @@ use dormouse_node_agent::exec::{EXEC_WRITE, Write, Written};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::{Program, terminal};
+use super::program::Program;
+use super::terminal;
 
 const PIECE: usize = 32 << 10;
 

@@ -4,10 +4,10 @@
 //! offsets, so requests can be repeated.
 
 mod input;
+mod program;
 mod terminal;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::Duration;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Rank};
@@ -15,45 +15,16 @@ use dormouse_messages::{JobId, NodeId};
 use dormouse_node_agent::NO_PROGRAM;
 use dormouse_node_agent::exec::{EXEC, EXEC_READ, Piece, Read, Start, Started, WAIT};
 use dormouse_node_agent::logs::Stream;
-use dormouse_runtime::NodeAnswered;
-use tokio::time::{Instant, sleep};
 
 use super::key_identity;
 use super::logs::Source;
 use crate::cli::JobExecArgs;
 use crate::context::Context;
 use crate::error::Coded;
+use program::Program;
 use terminal::Raw;
 
-const AGAIN: Duration = Duration::from_millis(200);
-
-/// The agent ends a program that no client asks about for 20 s.
-const GIVE_UP: Duration = Duration::from_secs(15);
-
 const BY_SIGNAL: i32 = 128;
-
-#[derive(Clone)]
-struct Program {
-    source: Source,
-    node: NodeId,
-    exec: u64,
-}
-
-impl Program {
-    async fn ask<T: serde::Serialize>(&self, name: &str, query: &T) -> Result<NodeAnswered, Coded> {
-        let until = Instant::now() + GIVE_UP;
-        loop {
-            match self.source.ask(&self.node, name, query).await {
-                Err(error)
-                    if matches!(error.code(), "unavailable" | "busy") && Instant::now() < until =>
-                {
-                    sleep(AGAIN).await;
-                }
-                answered => return answered,
-            }
-        }
-    }
-}
 
 /// Runs `job exec`.
 ///

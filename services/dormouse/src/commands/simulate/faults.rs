@@ -10,8 +10,8 @@ use dormouse_replay::torture::{Failure, Passed, set_back, trial};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use super::args::{Seeds, SimulateArgs};
 use super::runs;
+use crate::cli::{Seeds, SimulateArgs};
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;

@@ -3,8 +3,8 @@
 use comfy_table::Cell;
 use dormouse_replay::simulate::mixed::{MixedFigures, TrainingFigures};
 
+use super::answer::{Answer, AnswerRun};
 use super::table::duration;
-use super::{Answer, AnswerRun};
 use crate::render::{Style, right};
 
 fn runs<'a>(answer: &'a Answer<'_>) -> impl Iterator<Item = (&'a AnswerRun<'a>, &'a MixedFigures)> {

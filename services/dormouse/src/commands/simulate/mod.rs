@@ -1,9 +1,9 @@
 //! `simulate`: runs the real services over a virtual clock.
 //!
-//! - `args`: flags; `runs`: scenarios, policies and threads; `faults`: trials with faults.
-//! - `table`, `mixed` (services with training), `serving` (scaling rules): tables.
+//! - `runs`: scenarios, policies and threads; `faults`: trials with faults.
+//! - `answer`: the answer; `table`, `mixed` (services with training), `serving` (scaling rules): its tables.
 
-pub mod args;
+mod answer;
 mod faults;
 mod mixed;
 mod runs;
@@ -14,38 +14,16 @@ use std::path::Path;
 
 use dormouse_replay::report;
 use dormouse_replay::scenario::generate::generate;
-use dormouse_replay::simulate::compare::{Difference, compare};
-use dormouse_replay::simulate::{Figures, Outcome};
-use serde::Serialize;
+use dormouse_replay::simulate::Outcome;
 
-pub use args::SimulateArgs;
+use answer::Answer;
 use runs::Run;
 
+use crate::cli::SimulateArgs;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::Style;
-
-#[derive(Debug, Serialize)]
-struct Answer<'a> {
-    runs: Vec<AnswerRun<'a>>,
-    comparison: Vec<AnswerComparison<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct AnswerRun<'a> {
-    scenario: &'a str,
-    variant: &'a str,
-    #[serde(flatten)]
-    figures: &'a Figures,
-}
-
-#[derive(Debug, Serialize)]
-struct AnswerComparison<'a> {
-    variant: &'a str,
-    against: &'a str,
-    differences: Vec<Difference>,
-}
 
 /// Runs `simulate`.
 ///
@@ -78,10 +56,10 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
         report.write_whole(&page(&runs, &outcomes))?;
         print::aside(said);
     }
-    let answer = answer(&runs, &outcomes);
+    let answer = Answer::of(&runs, &outcomes);
     // Scenario names were sanitized on reading.
     print::ours(output, &answer, |wide| {
-        table::text(&answer, &Style::of_stdout(wide))
+        text(&answer, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }
@@ -104,35 +82,19 @@ fn page(runs: &[Run], outcomes: &[Outcome]) -> String {
     report::page(&title, &named.collect::<Vec<_>>())
 }
 
-fn answer<'a>(runs: &'a [Run], outcomes: &'a [Outcome]) -> Answer<'a> {
-    let with_figures = runs.iter().zip(outcomes);
-    let listed = with_figures.clone().map(|(run, outcome)| AnswerRun {
-        scenario: &run.scenario,
-        variant: &run.variant,
-        figures: &outcome.figures,
-    });
-    let of = |variant: &str| -> Vec<&Figures> {
-        let of = with_figures
-            .clone()
-            .filter(|(run, _)| run.variant == variant);
-        of.map(|(_, outcome)| &outcome.figures).collect()
-    };
-    let mut variants: Vec<&str> = Vec::new();
-    for run in runs {
-        if !variants.contains(&run.variant.as_str()) {
-            variants.push(&run.variant);
-        }
+/// Renders the runs, their differences, and with `wide` the tenants.
+fn text(answer: &Answer<'_>, style: &Style) -> String {
+    let mut parts = vec![table::runs(answer, style)];
+    if !answer.comparison.is_empty() {
+        parts.push(table::comparison(answer, style));
     }
-    let (against, others) = variants
-        .split_first()
-        .map_or(("", &[][..]), |(first, rest)| (*first, rest));
-    let comparison = others.iter().map(|variant| AnswerComparison {
-        variant,
-        against,
-        differences: compare(&of(against), &of(variant)),
-    });
-    Answer {
-        runs: listed.collect(),
-        comparison: comparison.collect(),
+    let several_tenants = answer.runs.iter().any(|run| run.figures.tenants.len() > 1);
+    if answer.runs.iter().any(|run| run.figures.mixed.is_some()) {
+        parts.push(mixed::services(answer, style));
+        parts.push(mixed::training(answer, style));
     }
+    if style.wide || several_tenants {
+        parts.push(table::tenants(answer, style));
+    }
+    parts.join("\n\n")
 }

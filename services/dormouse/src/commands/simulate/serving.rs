@@ -4,8 +4,8 @@ use comfy_table::Cell;
 use dormouse_replay::serving::compare::{Row, compare};
 use dormouse_replay::serving::traces::Kind;
 
-use super::args::SimulateArgs;
 use super::runs;
+use crate::cli::SimulateArgs;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

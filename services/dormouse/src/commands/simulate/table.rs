@@ -3,27 +3,11 @@
 use comfy_table::Cell;
 use dormouse_replay::simulate::compare::Difference;
 
-use super::{Answer, AnswerRun, mixed};
+use super::answer::{Answer, AnswerRun};
 use crate::render::{Style, right};
 
-/// Renders the runs, their differences, and with `wide` the tenants.
-pub fn text(answer: &Answer<'_>, style: &Style) -> String {
-    let mut parts = vec![runs(answer, style)];
-    if !answer.comparison.is_empty() {
-        parts.push(comparison(answer, style));
-    }
-    let several_tenants = answer.runs.iter().any(|run| run.figures.tenants.len() > 1);
-    if answer.runs.iter().any(|run| run.figures.mixed.is_some()) {
-        parts.push(mixed::services(answer, style));
-        parts.push(mixed::training(answer, style));
-    }
-    if style.wide || several_tenants {
-        parts.push(tenants(answer, style));
-    }
-    parts.join("\n\n")
-}
-
-fn runs(answer: &Answer<'_>, style: &Style) -> String {
+/// Renders the runs.
+pub fn runs(answer: &Answer<'_>, style: &Style) -> String {
     let mut table = style.table(&[
         "SCENARIO",
         "POLICY",
@@ -67,7 +51,8 @@ fn runs(answer: &Answer<'_>, style: &Style) -> String {
     style.write(table)
 }
 
-fn comparison(answer: &Answer<'_>, style: &Style) -> String {
+/// Renders the differences of the runs.
+pub fn comparison(answer: &Answer<'_>, style: &Style) -> String {
     let metrics = ["UTILIZATION", "LOSS", "JCT", "WAIT", "MAKESPAN", "ADJUSTED"];
     let against = answer.comparison.first().map_or("", |first| first.against);
     let first = if against.is_empty() {
@@ -103,7 +88,8 @@ fn difference(one: &Difference) -> String {
     format!("{:+.1}{interval} %{count}", one.mean * 100.0)
 }
 
-fn tenants(answer: &Answer<'_>, style: &Style) -> String {
+/// Renders each tenant's figures.
+pub fn tenants(answer: &Answer<'_>, style: &Style) -> String {
     let mut table = style.table(&[
         "SCENARIO",
         "POLICY",

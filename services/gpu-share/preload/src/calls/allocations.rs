@@ -1,7 +1,8 @@
 //! Every allocation of device memory, checked against the cap. Memory opened from another process (IPC)
 //! counts where it was allocated.
 
-use crate::memory::{Key, allocate, create, free, grow, map, release, retain, unmap};
+use crate::ledger::Key;
+use crate::memory::{allocate, create, free, grow, map, release, retain, unmap};
 use crate::symbols::{Address, Handle, OUT_OF_MEMORY, Result};
 
 const PITCH: usize = 512;

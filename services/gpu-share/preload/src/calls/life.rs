@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::gate::Stream;
-use crate::state::{get, start};
+use crate::monitor::start;
+use crate::state::get;
 use crate::symbols::{Handle, Result};
 
 fn initialised(real: impl FnOnce() -> Result) -> Result {

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use dormouse_agent_core::NotStarted;
 use dormouse_spawn::kernel::restrict_mount;
 use nix::mount::{MsFlags, mount};
 use rustix::fs::{
@@ -18,7 +19,6 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::{BindMount, HostView, SandboxSpec};
 use crate::folder::Folder;
-use crate::runtime::NotStarted;
 
 /// The kernel's file systems, which the sandbox and its programs need.
 const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Resource};
 
 use super::{FILL_AFTER, Supervisor};
 use crate::preparing::ENDED;
 use crate::procfs;
-use crate::runtime::{Exit, NotStarted};
 use crate::supervisor::child::{Heard, Held, Init, Stage};
 use crate::supervisor::group::Group;
 use crate::supervisor::protocol::{ExecExit, Orders, Tell};

@@ -7,9 +7,10 @@ use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler};
 use dormouse_messages::Decider;
 
 use super::DeciderActor;
+use crate::lease::LeaseState;
 use crate::shell::appending::AppenderActor;
 use crate::shell::follower::{Batch, WentBack};
-use crate::shell::{ServiceError, is_held};
+use crate::shell::options::ServiceError;
 use crate::snapshot::{Snapshot, Snapshots};
 
 impl<D: Decider> DeciderActor<D> {
@@ -114,4 +115,8 @@ impl<D: Decider> Handler<WentBack> for DeciderActor<D> {
         let folded = self.shell.folded();
         self.end(Err(ServiceError::LogWentBack { folded }), context);
     }
+}
+
+fn is_held(state: &LeaseState) -> bool {
+    matches!(state, LeaseState::Held { .. })
 }

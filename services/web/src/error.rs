@@ -4,17 +4,14 @@ use std::io;
 
 use dormouse_projections::queries::QueryError;
 use http::StatusCode;
-use serde_json::json;
-
-use crate::reply::{self, Reply};
 
 /// A failed answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct AnswerError {
-    status: StatusCode,
-    code: String,
-    message: String,
+    pub(crate) status: StatusCode,
+    pub(crate) code: String,
+    pub(crate) message: String,
 }
 
 impl AnswerError {
@@ -25,13 +22,6 @@ impl AnswerError {
             code: "internal".to_owned(),
             message: error.to_string(),
         }
-    }
-
-    /// Converts to a reply.
-    #[must_use]
-    pub fn into_reply(self) -> Reply {
-        let body = json!({"error": {"code": self.code, "message": self.message}});
-        reply::of_kind(self.status, "application/json", body.to_string())
     }
 
     /// Reports another log or build.

@@ -14,9 +14,10 @@ use crate::lagrangian::dual_descent::{DualDescent, mix};
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::lagrangian::relaxation::gains;
+use crate::milp::type_milp::may_be_feasible;
 use crate::primal::packing::Packing;
 use crate::primal::restart_local_search::choose_restarts;
-use crate::solve::{Search, may_be_feasible};
+use crate::search::Search;
 
 /// Most instances are done after the first or second stop.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
@@ -191,7 +192,8 @@ mod tests {
     use crate::deadline::Deadline;
     use crate::instance::samples::{bound_samples, samples};
     use crate::problem::Budget;
-    use crate::solve::{Verdict, search, search_by_prices};
+    use crate::search::Verdict;
+    use crate::solve::{search, search_by_prices};
 
     #[test]
     fn prices_bound_the_optimum_and_their_plans_are_feasible() {
