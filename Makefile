@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test log-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test log-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -46,6 +46,12 @@ test: ## Run every test, with a real broker, container engine, training framewor
 	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
+
+QUICK = dormouse-messages dormouse-state dormouse-shell dormouse-agent-core dormouse-admission dormouse-optimizer \
+	dormouse-placer dormouse-checkpointer dormouse-autoscaler dormouse-projections dormouse-replay
+
+quick: ## Test the pure crates without a broker, or one alone: CRATE=dormouse-placer
+	$(CARGO) test $(addprefix -p ,$(or $(CRATE),$(QUICK))) --lib $(ARGS)
 
 trainer-test: ## Test the trainer's library alone, with its frameworks, and the dashboard
 	scripts/install.sh trainers
