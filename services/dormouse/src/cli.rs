@@ -1,52 +1,43 @@
 //! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
 //! holds the arguments of a few commands; `others` has tips for other systems' names.
 
-mod accounts;
-mod changes;
-mod gateway;
-mod history;
-mod job_name;
-mod jobs;
-mod list;
-mod notebooks;
+pub mod accounts;
+pub mod changes;
+pub mod gateway;
+pub mod global;
+pub mod history;
+pub mod job_name;
+pub mod jobs;
+pub mod list;
+pub mod node;
+pub mod notebooks;
 pub mod others;
-mod point;
-mod questions;
-mod serve;
-mod simulate;
-mod since;
-mod tenants;
-mod web;
-mod webhook;
+pub mod point;
+pub mod questions;
+pub mod serve;
+pub mod simulate;
+pub mod since;
+pub mod tenants;
+pub mod web;
+pub mod webhook;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use accounts::AccountsCommand;
+use changes::{PlanArgs, WhatifArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dormouse_messages::Prefix;
-
-pub use accounts::{AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, UserCommand};
-pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
-pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
-pub use history::{LogCommand, ReplayCommand, SliceRange, TimelineArgs};
-pub(crate) use job_name::job_id;
-pub use job_name::{DEFAULT_TENANT, NamedJob};
-pub use jobs::{
-    DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs, NodeArg,
-    NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs, SubmitArgs,
-};
-pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
-pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
-pub use point::{At, LogFileArg, PointArgs};
-pub use questions::{ExplainArgs, LedgerArgs};
-pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
-pub use simulate::{Seeds, SimulateArgs, Source};
-pub use since::{Limit, Since};
-pub use tenants::{
-    GrantArgs, TenantChangeArgs, TenantCommand, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs,
-    TenantShowArgs,
-};
-pub use web::WebArgs;
-pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
+use gateway::KeyArgs;
+use global::Global;
+use history::{LogCommand, ReplayCommand, TimelineArgs};
+use jobs::{JobCommand, NodeCommand, NodesArgs, RunArgs, SubmitArgs};
+use list::{JobsArgs, WatchArg};
+use notebooks::NotebookCommand;
+use questions::{ExplainArgs, LedgerArgs};
+use serve::{ConfigureArgs, DemoArgs, ServeArgs, UpArgs};
+use simulate::SimulateArgs;
+use tenants::TenantCommand;
+use webhook::WebhookCommand;
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -62,148 +53,15 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// Flags of every command.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Cluster and output")]
-pub struct Global {
-    /// The broker: one or more NATS URLs. Default: the local cluster of --data, if one runs.
-    #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]
-    pub server: Option<String>,
-    /// Folder of the local cluster: broker, containers, checkpoints, snapshots.
-    #[arg(long, global = true, env = "DORMOUSE_DATA", value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// First token of every subject, so that clusters can share an account.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_PREFIX",
-        default_value = "dormouse",
-        hide_default_value = true
-    )]
-    pub prefix: Prefix,
-    /// NATS credentials file.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_CREDS",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub creds: Option<PathBuf>,
-    /// File with an nkey seed.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_NKEY",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub nkey: Option<PathBuf>,
-    /// Certificates to trust (PEM), beyond the system's.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_TLS_CA",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub tls_ca: Option<PathBuf>,
-    /// This client's own certificate (PEM), where the broker asks for one.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_TLS_CERT",
-        value_name = "FILE",
-        requires = "tls_key",
-        hide_short_help = true
-    )]
-    pub tls_cert: Option<PathBuf>,
-    /// The key of --tls-cert (PEM).
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_TLS_KEY",
-        value_name = "FILE",
-        requires = "tls_cert",
-        hide_short_help = true
-    )]
-    pub tls_key: Option<PathBuf>,
-    /// Talk to brokers on other machines without TLS.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_PLAINTEXT",
-        value_parser = clap::builder::FalseyValueParser::new(),
-        action = clap::ArgAction::SetTrue,
-        hide_short_help = true
-    )]
-    pub plaintext: bool,
-    /// Output format: table, wide, json or yaml (`log export`: the file to write).
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "DORMOUSE_OUTPUT",
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub output: OutputArg,
-    /// Overwrite existing files of the same names.
-    #[arg(long, global = true, hide_short_help = true)]
-    pub overwrite: bool,
-    /// Configuration file (YAML) with server, data, creds, nkey, tls_ca.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_CONFIG",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub config: Option<PathBuf>,
-}
-
-/// Output formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Table,
-    /// For people with wide screens.
-    Wide,
-    /// One JSON value; streams print one value a line.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-/// The value of `-o`: a format, or for `log export` a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OutputArg {
-    Format(Output),
-    File(PathBuf),
-}
-
-impl std::str::FromStr for OutputArg {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Output::from_str(text, true).map_or_else(|_| Self::File(text.into()), Self::Format))
-    }
-}
-
-impl Global {
-    /// Returns the output format.
-    ///
-    /// # Errors
-    /// A usage error if `-o` names a file but the command writes none.
-    pub fn format(&self) -> anyhow::Result<Output> {
-        match &self.output {
-            OutputArg::Format(output) => Ok(*output),
-            OutputArg::File(file) => anyhow::bail!(
-                "-o {} is not a format; write -o table, wide, json or yaml",
-                file.display()
-            ),
-        }
-    }
+/// Reads a command line; none if it is not one of `up`.
+///
+/// # Errors
+/// If it is no command line.
+pub fn up_of(words: Vec<OsString>) -> clap::error::Result<Option<UpArgs>> {
+    Ok(match Cli::try_parse_from(words)?.command {
+        Some(Command::Up(args)) => Some(args),
+        _ => None,
+    })
 }
 
 /// All commands.

@@ -23,7 +23,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::DemoArgs;
+use crate::cli::serve::DemoArgs;
 use crate::commands::history::{History, read_log};
 use crate::commands::{log as log_command, replay};
 use crate::context::{Context, read_document};

@@ -29,10 +29,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use cli::{
-    Cli, ClusterArgs, ClusterCommand, Command, LogCommand, NodeCommand, Output, OutputArg,
-    TenantCommand,
-};
+use cli::global::{Output, OutputArg};
+use cli::history::LogCommand;
+use cli::jobs::NodeCommand;
+use cli::tenants::TenantCommand;
+use cli::{Cli, ClusterArgs, ClusterCommand, Command};
 use context::Context;
 use dormouse_messages::sanitize;
 use dormouse_node_agent::python::install;
@@ -83,7 +84,7 @@ fn parsed() -> Result<Cli, clap::Error> {
         let words: Vec<String> = std::env::args().collect();
         cli::others::with_tip(error, &words)
     })?;
-    let given = up::former::given(&matches);
+    let given = up::former::given(&Cli::command(), &matches);
     let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
     if let Some(Command::Up(args)) = &mut cli.command {
         args.given = given;
@@ -137,7 +138,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         return commands::overview::run(&context).await;
     };
     match command {
-        Command::Up(args) => up::run(&context, &args).await,
+        Command::Up(args) => up::run(&context, &args, cli::up_of).await,
         Command::Down => commands::down::run(&context).await,
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
@@ -185,7 +186,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             }
             Ok(error::DONE)
         }
-        Command::Completion { shell } => commands::names::completion(shell),
+        Command::Completion { shell } => commands::names::completion(shell, &mut Cli::command()),
         Command::Names { of } => commands::names::run(&context, of).await,
         Command::Schema { of } => commands::schema::run(&context, of),
         Command::Version => commands::version::run(&context),

@@ -23,7 +23,8 @@ use dormouse_runtime::{
 use dormouse_state::{ClusterState, NodePhase};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
+use crate::cli::gateway::GatewayArgs;
+use crate::cli::serve::{ServeArgs, ServiceArg};
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::DONE;

@@ -14,7 +14,7 @@ use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
 use crate::build_id;
-use crate::cli::WebArgs;
+use crate::cli::web::WebArgs;
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::describe::describe;

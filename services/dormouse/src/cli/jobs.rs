@@ -9,7 +9,10 @@ use dormouse_messages::NodeId;
 
 use super::job_name::NamedJob;
 use super::tenants::weight;
-use super::{Limit, LogFileArg, Since, WaitArgs, WatchArg, WhichArgs};
+use crate::cli::list::{WaitArgs, WatchArg, WhichArgs};
+use crate::cli::node::NodeArg;
+use crate::cli::point::LogFileArg;
+use crate::cli::since::{Limit, Since};
 use crate::commands::documents::Set;
 
 /// Arguments of `submit`.
@@ -378,11 +381,4 @@ pub struct NodeShowArgs {
     pub node: NodeArg,
     #[command(flatten)]
     pub watch: WatchArg,
-}
-
-/// A node argument.
-#[derive(Debug, Clone, Args)]
-pub struct NodeArg {
-    /// Name of the node.
-    pub name: NodeId,
 }

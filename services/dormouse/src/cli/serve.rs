@@ -10,22 +10,10 @@ use clap::{Args, ValueEnum};
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_node_agent::store::settings::Place;
-use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
 use crate::cli::gateway::{GatewayArgs, loopback};
+use crate::cli::node::{KeepArgs, RuntimeArg, capacity, gpu, label, taint};
 use crate::cli::web::WebArgs;
-use crate::commands::node::{gpu, label, taint};
-
-fn capacity(text: &str) -> Result<Amounts, String> {
-    let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
-    match capacity.lacks_unit() {
-        Some(why) => Err(why),
-        None if capacity.is_empty() => {
-            Err("a node offers something, such as cpu=8,memory=16Gi".to_owned())
-        }
-        None => Ok(capacity),
-    }
-}
 
 fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once("..").ok_or("write FIRST..LAST")?;
@@ -100,100 +88,6 @@ pub struct UpArgs {
     /// The flags given on this command line, as written.
     #[arg(skip)]
     pub given: BTreeMap<String, String>,
-}
-
-/// Retention on a node.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct KeepArgs {
-    /// Days for which a node keeps the output of ended containers; 0: without limit.
-    #[arg(
-        long = "keep-logs",
-        env = "DORMOUSE_KEEP_LOGS",
-        default_value_t = 30,
-        value_name = "DAYS"
-    )]
-    pub days: u32,
-    /// Size at which a container's output and error files are rotated.
-    #[arg(
-        long,
-        env = "DORMOUSE_LOG_SIZE",
-        default_value_t = 64,
-        value_parser = clap::value_parser!(u32).range(1..),
-        value_name = "MIB"
-    )]
-    pub log_size: u32,
-    /// Number of rotated files kept of each, including the current file.
-    #[arg(
-        long,
-        env = "DORMOUSE_LOG_FILES",
-        default_value_t = 2,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=100)
-    )]
-    pub log_files: u32,
-    /// Number of checkpoints kept per job; those that the log may name are always kept.
-    #[arg(
-        long,
-        env = "DORMOUSE_KEEP_CHECKPOINTS",
-        default_value_t = 2,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(2..)
-    )]
-    pub keep_checkpoints: u32,
-    /// Largest use of a node's disk by a tenant, for container files and checkpoints; beyond it the tenant is
-    /// stopped there; of the query service: the tenant's bound on stored packed folders; 0: no bound.
-    #[arg(
-        long,
-        env = "DORMOUSE_TENANT_STORAGE",
-        default_value_t = 0,
-        value_name = "MIB"
-    )]
-    pub tenant_storage: u64,
-    /// Largest number of a tenant's files and folders on a node; beyond it the tenant is stopped too; 0: a
-    /// million, if `--tenant-storage` bounds the use.
-    #[arg(
-        long,
-        env = "DORMOUSE_TENANT_FILES",
-        default_value_t = 0,
-        value_name = "N"
-    )]
-    pub tenant_files: u64,
-}
-
-impl KeepArgs {
-    /// Converts into the agent's form.
-    #[must_use]
-    pub fn retention(self) -> Retention {
-        let days = u64::from(self.days);
-        Retention {
-            logs: (days > 0).then(|| Duration::from_secs(days * 86_400)),
-            log_bounds: LogBounds {
-                bytes: u64::from(self.log_size) << 20,
-                files: self.log_files,
-            },
-            checkpoints: self.keep_checkpoints as usize,
-            tenant_bytes: (self.tenant_storage > 0).then_some(self.tenant_storage << 20),
-            tenant_files: (self.tenant_files > 0).then_some(self.tenant_files),
-        }
-    }
-}
-
-/// Container runtimes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RuntimeArg {
-    /// Plain processes.
-    Process,
-    /// Docker.
-    Docker,
-}
-
-impl From<RuntimeArg> for RuntimeKind {
-    fn from(runtime: RuntimeArg) -> Self {
-        match runtime {
-            RuntimeArg::Process => Self::Process,
-            RuntimeArg::Docker => Self::Docker,
-        }
-    }
 }
 
 /// When the broker writes to disk.

@@ -17,9 +17,10 @@ use dormouse_runtime::accounts::{
 use dormouse_runtime::{Log, LogError, Settings};
 use serde_json::{Value, json};
 
-use crate::cli::{
-    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Output, Person, UserCommand,
+use crate::cli::accounts::{
+    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, UserCommand,
 };
+use crate::cli::global::Output;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;

@@ -15,7 +15,9 @@ use super::jobs::{Chosen, chosen};
 use super::known::never_fits;
 use super::wait::worse;
 use super::{caught_up, query};
-use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
+use crate::cli::global::Output;
+use crate::cli::jobs::{JobCommand, ReviseArgs};
+use crate::cli::list::WhichArgs;
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR};
 use crate::print;
@@ -195,7 +197,7 @@ const fn change(verb: &'static str, message: &'static str, fields: Map<String, V
 }
 
 fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
-    let limit = |limit: Option<crate::cli::Limit>| limit.map(|limit| json!(limit.0));
+    let limit = |limit: Option<crate::cli::since::Limit>| limit.map(|limit| json!(limit.0));
     let fields = [
         ("weight", args.weight.map(Value::from)),
         (

@@ -15,7 +15,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{agents, caught_up, query};
-use crate::cli::{ConfigureArgs, DrainArgs, FenceArgs, NodeArg};
+use crate::cli::jobs::{DrainArgs, FenceArgs};
+use crate::cli::node::NodeArg;
+use crate::cli::serve::ConfigureArgs;
 use crate::context::{Context, read_map, shown};
 use crate::describe::{self, name};
 use crate::error::{Coded, DONE};

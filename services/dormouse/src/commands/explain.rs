@@ -6,7 +6,8 @@ use comfy_table::Cell;
 use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
 
 use super::history::open_at;
-use crate::cli::{ExplainArgs, Output};
+use crate::cli::global::Output;
+use crate::cli::questions::ExplainArgs;
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
@@ -75,7 +76,7 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
         (job, None) => match job.strip_prefix("epoch/").map(str::parse) {
             Some(Ok(epoch)) => Subject::Epoch(dormouse_messages::Epoch(epoch)),
             Some(Err(error)) => return Err(wrong(&error).into()),
-            None => Subject::Job(crate::cli::job_id(job).map_err(|error| wrong(&error))?),
+            None => Subject::Job(crate::cli::job_name::job_id(job).map_err(|error| wrong(&error))?),
         },
     })
 }

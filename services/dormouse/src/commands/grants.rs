@@ -8,7 +8,7 @@ use dormouse_messages::classes::is_class;
 use dormouse_messages::grants::{Exec, Grants, MountGrant, Network, RunAs, folder};
 use dormouse_messages::quantity::lacks_unit;
 
-use crate::cli::GrantArgs;
+use crate::cli::tenants::GrantArgs;
 
 const NONE: &str = "none";
 

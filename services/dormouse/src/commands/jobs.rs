@@ -8,7 +8,9 @@ use dormouse_projections::queries::{JobsAnswer, JobsQuery, SortBy, TenantsAnswer
 use dormouse_runtime::Log;
 
 use super::{key_identity, known, query, watched};
-use crate::cli::{FilterArgs, JobsArgs, Output, Since};
+use crate::cli::global::Output;
+use crate::cli::list::{FilterArgs, JobsArgs};
+use crate::cli::since::Since;
 use crate::context::Context;
 use crate::error::Coded;
 use crate::{print, render};

@@ -7,7 +7,8 @@ use dormouse_gateway::{Key, read_secret};
 use dormouse_messages::TenantId;
 use serde_json::json;
 
-use crate::cli::{KeyArgs, KeyOf, Output};
+use crate::cli::gateway::{KeyArgs, KeyOf};
+use crate::cli::global::Output;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

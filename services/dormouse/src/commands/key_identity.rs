@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use dormouse_messages::{JobId, TenantId};
 use dormouse_runtime::Log;
 
-use crate::cli::{DEFAULT_TENANT, NamedJob};
+use crate::cli::job_name::{DEFAULT_TENANT, NamedJob};
 use crate::error::Coded;
 
 const NOT_PERMITTED: &str = "not_permitted";

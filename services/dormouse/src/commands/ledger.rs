@@ -8,7 +8,8 @@ use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, Un
 
 use super::history::{open_at, window};
 use super::watched;
-use crate::cli::{LedgerArgs, OutputArg};
+use crate::cli::global::OutputArg;
+use crate::cli::questions::LedgerArgs;
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE};

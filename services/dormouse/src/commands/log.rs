@@ -9,7 +9,8 @@ use dormouse_replay::{LogReader, LogWriter, OutputFile};
 use dormouse_runtime::{Log, LogItem, LogWentBack};
 
 use super::history::{History, bounds, read_log_while};
-use crate::cli::{At, LogFileArg, Output, OutputArg};
+use crate::cli::global::{Output, OutputArg};
+use crate::cli::point::{At, LogFileArg};
 use crate::context::Context;
 use crate::describe::described;
 use crate::error::DONE;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 use dormouse_projections::queries::{JobsAnswer, JobsQuery, NodesAnswer, TenantsAnswer};
 use dormouse_runtime::Log;
 use serde_json::Value;
 
 use super::query;
-use crate::cli::{Cli, NamesOf};
+use crate::cli::NamesOf;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
@@ -63,13 +63,13 @@ async fn names(log: &Log, of: NamesOf) -> anyhow::Result<Vec<String>> {
     })
 }
 
-/// Prints the completion script.
+/// Prints the completion script of `command`.
 ///
 /// # Errors
 /// If the standard output is closed.
-pub fn completion(shell: Shell) -> anyhow::Result<u8> {
+pub fn completion(shell: Shell, command: &mut Command) -> anyhow::Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);
+    clap_complete::generate(shell, command, "dormouse", &mut script);
     print::line(String::from_utf8_lossy(&script).trim_end())?;
     match shell {
         Shell::Bash => print::line(BASH)?,

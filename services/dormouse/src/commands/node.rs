@@ -1,82 +1,20 @@
-//! `node label`, `node taint`, `node remove`, and the node flags of an agent.
+//! `node label`, `node taint`, `node remove`.
 
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use dormouse_messages::events::{Gpu, NodeLabelled, NodeRemoved};
-use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_value};
-use dormouse_messages::{Event, NodeId, Resource, suggest};
+use dormouse_messages::events::{NodeLabelled, NodeRemoved};
+use dormouse_messages::{Event, NodeId, suggest};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use serde_json::json;
 
 use super::{caught_up, configure, known, query};
-use crate::cli::{NodeArg, NodeLabelArgs, NodeTaintArgs};
+use crate::cli::jobs::{NodeLabelArgs, NodeTaintArgs};
+use crate::cli::node::{NodeArg, label, named, taint};
 use crate::context::Context;
 use crate::error::Coded;
 use crate::print;
-
-/// Parses an agent's `--label zone=a`.
-///
-/// # Errors
-/// Describes the mistake.
-pub fn label(text: &str) -> Result<(String, String), String> {
-    let Some((name, value)) = text.split_once('=') else {
-        return Err(format!("{text:?} has no value; write zone=a"));
-    };
-    named(name)?;
-    if is_value(value) {
-        Ok((name.to_owned(), value.to_owned()))
-    } else {
-        Err(format!("{value:?} cannot be a label's value"))
-    }
-}
-
-/// Parses an agent's `--gpu GPU-5a1c,H200,141Gi`.
-///
-/// # Errors
-/// Describes the mistake.
-pub fn gpu(text: &str) -> Result<Gpu, String> {
-    let mut parts = text.split(',');
-    let (uuid, model) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    let memory = parts.next().unwrap_or("0");
-    if uuid.is_empty() || parts.next().is_some() {
-        return Err(format!("{text:?} is not of the form GPU-5a1c,H200,141Gi"));
-    }
-    let memory = Resource::Memory.parse(memory);
-    Ok(Gpu {
-        uuid: uuid.to_owned(),
-        model: model.to_owned(),
-        memory_bytes: memory.map_err(|error| error.to_string())?,
-    })
-}
-
-/// Parses an agent's `--taint owner=ads`.
-///
-/// # Errors
-/// Describes the mistake.
-pub fn taint(text: &str) -> Result<String, String> {
-    if is_taint(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "{text:?} cannot be a taint; write a label such as old, or owner=ads"
-        ))
-    }
-}
-
-fn named(name: &str) -> Result<(), String> {
-    if RESERVED.contains(&name) || name == NODE_LABEL {
-        return Err(format!("{name} has a meaning of its own in constraints"));
-    }
-    if is_label(name) {
-        Ok(())
-    } else {
-        Err(format!(
-            "{name:?} cannot be a label; it has letters, digits, `.`, `_`, `/` and `-`"
-        ))
-    }
-}
 
 /// Runs `node label NAME zone=a rack-`.
 ///
@@ -193,26 +131,4 @@ async fn row(context: &Context, name: &NodeId) -> anyhow::Result<NodeRow> {
         let message = format!("there is no node {name}{near}; `dormouse nodes --all` lists them");
         Coded::new("not_found", message).into()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_and_taints_are_read_or_refused() {
-        assert_eq!(label("zone=a"), Ok(("zone".to_owned(), "a".to_owned())));
-        assert_eq!(taint("owner=ads"), Ok("owner=ads".to_owned()));
-        for wrong in ["zone", "spread=a", "node=n7", "a b=c", "zone="] {
-            assert!(label(wrong).is_err(), "{wrong}");
-        }
-        assert!(taint("=x").is_err());
-        let named = gpu("GPU-5a1c,H200,141Gi").expect("a GPU");
-        assert_eq!(
-            (named.model.as_str(), named.memory_bytes),
-            ("H200", 141 << 30)
-        );
-        assert_eq!(gpu("GPU-5a1c").expect("a GPU").memory_bytes, 0);
-        assert!(gpu(",H200").is_err() && gpu("GPU-5a1c,H200,much").is_err());
-    }
 }

@@ -4,7 +4,8 @@ use dormouse_messages::NodeId;
 use dormouse_projections::queries::{NodeQuery, NodesQuery};
 
 use super::watched;
-use crate::cli::{NodesArgs, WatchArg};
+use crate::cli::jobs::NodesArgs;
+use crate::cli::list::WatchArg;
 use crate::context::Context;
 use crate::render;
 

@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{key_identity, watched};
-use crate::cli::{ListArgs, NotebookCommand, OpenArgs, Output};
+use crate::cli::global::Output;
+use crate::cli::notebooks::{ListArgs, NotebookCommand, OpenArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;

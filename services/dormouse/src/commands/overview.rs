@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::query;
 use super::watched::repeat;
-use crate::cli::WatchArg;
+use crate::cli::list::WatchArg;
 use crate::context::Context;
 use crate::render::{self, Style};
 

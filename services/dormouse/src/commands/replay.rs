@@ -13,7 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::history::{self, History};
-use crate::cli::{At, LogFileArg, PointArgs, ReplayCommand};
+use crate::cli::history::ReplayCommand;
+use crate::cli::point::{At, LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE, ERROR};

@@ -23,7 +23,7 @@ use super::key_identity;
 use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
 use super::submit::{admitted, known, one};
 use super::workdir;
-use crate::cli::RunArgs;
+use crate::cli::jobs::RunArgs;
 use crate::context::Context;
 use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;

@@ -3,7 +3,8 @@
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::policy::Policy;
 
-use crate::cli::{Output, SchemaOf};
+use crate::cli::SchemaOf;
+use crate::cli::global::Output;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

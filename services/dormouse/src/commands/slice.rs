@@ -11,7 +11,9 @@ use dormouse_replay::history::slice::{Before, States};
 use dormouse_replay::history::trace::TraceWriter;
 
 use super::history::{History, open_at};
-use crate::cli::{LogFileArg, OutputArg, PointArgs, SliceRange};
+use crate::cli::global::OutputArg;
+use crate::cli::history::SliceRange;
+use crate::cli::point::{LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

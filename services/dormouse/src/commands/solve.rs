@@ -1,6 +1,7 @@
 //! `solve`: runs the optimizer on a problem in a file.
 
-use crate::cli::{FileArg, Output};
+use crate::cli::FileArg;
+use crate::cli::global::Output;
 use crate::clock::steady_s;
 use crate::context::{Context, read_text, shown};
 use crate::error::{Coded, DONE};

@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 
 use super::configure::Change;
 use super::{accounts, caught_up, configure, grants, key_identity, known, query, watched};
-use crate::cli::{
-    TenantChangeArgs, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg,
+use crate::cli::list::WatchArg;
+use crate::cli::tenants::{
+    TenantChangeArgs, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs,
 };
 use crate::context::{Context, Credentials};
 use crate::error::Coded;
@@ -293,7 +294,7 @@ mod tests {
             quota: quota.map(str::to_owned),
             max_job_weight: None,
             priority: None,
-            grants: crate::cli::GrantArgs::default(),
+            grants: crate::cli::tenants::GrantArgs::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
 use super::history::{History, Times, window};
-use crate::cli::TimelineArgs;
+use crate::cli::history::TimelineArgs;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use super::jobs::chosen;
 use super::{caught_up, next_event, query};
-use crate::cli::{Limit, Output, WaitArgs};
+use crate::cli::global::Output;
+use crate::cli::list::WaitArgs;
+use crate::cli::since::Limit;
 use crate::context::Context;
 use crate::error::{CANCELLED, Coded, DONE, ERROR, FAILED};
 use crate::print;

@@ -11,7 +11,8 @@ use dormouse_replay::report;
 use dormouse_replay::scenario::read;
 
 use super::history::{History, bounds};
-use crate::cli::{ChangeArgs, LogFileArg, WhatifArgs};
+use crate::cli::changes::{ChangeArgs, WhatifArgs};
+use crate::cli::point::LogFileArg;
 use crate::context::{Context, read_text};
 use crate::error::{Coded, DONE};
 use crate::print;

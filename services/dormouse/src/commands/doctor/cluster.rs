@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::machine::{LEAST_BROKER, is_older};
 use super::report::Looks;
-use crate::cli::ServiceArg;
+use crate::cli::serve::ServiceArg;
 use crate::commands::{agents, query};
 use crate::context::Context;
 use crate::render::bytes;

@@ -18,7 +18,7 @@ use dormouse_node_agent::logs::Stream;
 
 use super::key_identity;
 use super::logs::Source;
-use crate::cli::JobExecArgs;
+use crate::cli::jobs::JobExecArgs;
 use crate::context::Context;
 use crate::error::Coded;
 use program::Program;

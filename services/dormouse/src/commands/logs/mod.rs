@@ -19,7 +19,9 @@ use dormouse_projections::queries::{JobDetail, LifeRow};
 use serde::Serialize;
 
 use super::key_identity;
-use crate::cli::{JobLogsArgs, Output, Since};
+use crate::cli::global::Output;
+use crate::cli::jobs::JobLogsArgs;
+use crate::cli::since::Since;
 use crate::clock;
 use crate::context::Context;
 use crate::error::{Coded, DONE};

@@ -19,7 +19,7 @@ use dormouse_replay::simulate::Outcome;
 use answer::Answer;
 use runs::Run;
 
-use crate::cli::SimulateArgs;
+use crate::cli::simulate::SimulateArgs;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
