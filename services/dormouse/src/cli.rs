@@ -7,7 +7,6 @@ pub mod gateway;
 pub mod global;
 pub mod history;
 pub mod job_name;
-pub mod jobs;
 pub mod list;
 pub mod node;
 pub mod notebooks;
@@ -20,6 +19,7 @@ pub mod since;
 pub mod tenants;
 pub mod web;
 pub mod webhook;
+pub mod weight;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,14 +30,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gateway::KeyArgs;
 use global::Global;
 use history::{LogCommand, ReplayCommand, TimelineArgs};
-use jobs::{JobCommand, NodeCommand, NodesArgs, RunArgs, SubmitArgs};
-use list::{JobsArgs, WatchArg};
+use list::WatchArg;
 use notebooks::NotebookCommand;
 use questions::{ExplainArgs, LedgerArgs};
 use serve::{ConfigureArgs, DemoArgs, ServeArgs, UpArgs};
 use simulate::SimulateArgs;
 use tenants::TenantCommand;
 use webhook::WebhookCommand;
+
+use crate::commands::job::JobCommand;
+use crate::commands::jobs::JobsArgs;
+use crate::commands::node::NodeCommand;
+use crate::commands::nodes::NodesArgs;
+use crate::commands::run::RunArgs;
+use crate::commands::submit::SubmitArgs;
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -87,37 +93,13 @@ pub enum Command {
         after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
     )]
     Serve(Box<ServeArgs>),
-    /// Submit jobs from YAML or JSON files, folders, or - for standard input
-    #[command(
-        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it was refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of `job wait`: 0 completed, 3 failed, 4 cancelled, 124 the time is over; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
-    )]
     Submit(SubmitArgs),
-    /// Run a command as a job: prints its output, returns its exit code, ^C cancels it
-    #[command(
-        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
-    )]
     Run(RunArgs),
-    /// List jobs
-    #[command(
-        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those that ended within the last hour; its last line says how many are left out. -o json and -o yaml have all, in the order of their admission, where no flag says otherwise."
-    )]
     Jobs(JobsArgs),
-    /// Show one job, or act on it
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job logs ads/lr -f\n  dormouse job cancel ads/lr"
-    )]
+    #[command(subcommand)]
     Job(JobCommand),
-    /// List nodes
-    #[command(
-        after_help = "Examples:\n  dormouse nodes\n  dormouse nodes --all       # with those that were lost long ago\n  dormouse nodes -o json"
-    )]
     Nodes(NodesArgs),
-    /// Act on a node
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse node show n1\n  dormouse node drain n1 --reason 'a new disk'\n  dormouse node restore n1"
-    )]
+    #[command(subcommand)]
     Node(NodeCommand),
     /// List tenants: what each is entitled to, has, and waits for
     #[command(

@@ -31,7 +31,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use cli::global::{Output, OutputArg};
 use cli::history::LogCommand;
-use cli::jobs::NodeCommand;
 use cli::tenants::TenantCommand;
 use cli::{Cli, ClusterArgs, ClusterCommand, Command};
 use context::Context;
@@ -147,7 +146,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Jobs(args) => commands::jobs::run(&context, &args).await,
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
-        Command::Node(command) => node(&context, &command).await,
+        Command::Node(command) => commands::node::run(&context, &command).await,
         Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(command) => tenant(&context, &command).await,
@@ -202,19 +201,5 @@ async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8
         TenantCommand::Remove(args) => commands::tenants::remove(context, args).await,
         TenantCommand::Create(args) => commands::tenants::create(context, args).await,
         TenantCommand::User(command) => commands::accounts::user(context, command).await,
-    }
-}
-
-async fn node(context: &Context, command: &NodeCommand) -> anyhow::Result<u8> {
-    match command {
-        NodeCommand::Show(args) => {
-            commands::nodes::show(context, &args.node.name, args.watch).await
-        }
-        NodeCommand::Drain(args) => commands::configure::drain(context, args).await,
-        NodeCommand::Restore(args) => commands::configure::restore(context, args).await,
-        NodeCommand::Fence(args) => commands::configure::fence(context, args).await,
-        NodeCommand::Label(args) => commands::node::set_labels(context, args).await,
-        NodeCommand::Taint(args) => commands::node::set_taints(context, args).await,
-        NodeCommand::Remove(args) => commands::node::remove(context, args).await,
     }
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
-use dormouse_messages::policy::MAX_WEIGHT;
 
 use super::accounts::{KeysArg, UserCommand};
 use super::list::WatchArg;
+use crate::cli::weight::weight;
 
 /// Subcommands of `tenant`.
 #[derive(Debug, Subcommand)]
@@ -77,12 +77,6 @@ pub struct TenantChangeArgs {
     /// Allow the quota to name resources that no node has yet.
     #[arg(long, requires = "quota")]
     pub ahead: bool,
-}
-
-pub(super) fn weight(text: &str) -> Result<u32, String> {
-    let weight = text.parse().ok();
-    let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
-    weight.ok_or_else(|| format!("a weight is a whole number from 1 to {MAX_WEIGHT}"))
 }
 
 /// Settings of a tenant.

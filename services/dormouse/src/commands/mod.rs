@@ -2,8 +2,8 @@
 //!
 //! - Shared: `history` reads logs; `key_identity` applies keys; `known`, `documents`, `workdir` and `requirements`
 //!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
-//! - Each other file holds the commands of its name; `change` has `job cancel|hold|…`, `configure` also `node
-//!   drain|fence|restore`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.
+//! - Each other file holds the commands of its name, with their flags and help texts; `change` has `job
+//!   cancel|hold|…`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.
 
 pub mod accounts;
 mod agents;

@@ -1,20 +1,217 @@
-//! `node label`, `node taint`, `node remove`.
+//! `node …`: drains, fences, labels, taints and removes nodes.
 
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use dormouse_messages::events::{NodeLabelled, NodeRemoved};
+use clap::{Args, Subcommand};
+use dormouse_messages::events::{NodeDrained, NodeFenced, NodeLabelled, NodeRemoved, NodeRestored};
 use dormouse_messages::{Event, NodeId, suggest};
 use dormouse_projections::nodes::NodeState;
-use dormouse_projections::queries::{NodeRow, NodesAnswer};
+use dormouse_projections::queries::{NodeDetail, NodeRow, NodesAnswer};
 use serde_json::json;
 
-use super::{caught_up, configure, known, query};
-use crate::cli::jobs::{NodeLabelArgs, NodeTaintArgs};
+use super::{caught_up, configure, known, nodes, query};
+use crate::cli::list::WatchArg;
 use crate::cli::node::{NodeArg, label, named, taint};
+use crate::cli::since::Limit;
+use crate::commands::agents;
 use crate::context::Context;
-use crate::error::Coded;
+use crate::error::{Coded, DONE};
 use crate::print;
+
+/// Act on a node
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse node show n1\n  dormouse node drain n1 --reason 'a new disk'\n  dormouse node restore n1"
+)]
+pub enum NodeCommand {
+    /// Show everything about a node
+    #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
+    Show(NodeShowArgs),
+    /// Move everything off a node and place nothing on it
+    #[command(
+        after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 1h\n\nA job without a checkpoint stays until it ends, or until the deadline."
+    )]
+    Drain(DrainArgs),
+    /// Use a drained node again
+    #[command(after_help = "Examples:\n  dormouse node restore n1")]
+    Restore(NodeArg),
+    /// Declare that a node's containers have ended, for example because it is switched off: they are replaced
+    /// at once
+    #[command(
+        after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'\n\nIt is refused where the node's agent answers: what runs there has not ended. `node drain` moves it."
+    )]
+    Fence(FenceArgs),
+    /// Change a node's labels: zone=a sets one, zone- removes it
+    #[command(
+        after_help = "Examples:\n  dormouse node label n1 zone=a disk=nvme\n  dormouse node label n1 disk-\n\nWhat runs there runs on; constraints hold at every start."
+    )]
+    Label(NodeLabelArgs),
+    /// Keep jobs without a toleration away: owner=ads adds a taint, owner=ads- removes it
+    #[command(
+        after_help = "Examples:\n  dormouse node taint n1 owner=ads\n  dormouse node taint n1 owner=ads-\n\nWhat runs there runs on."
+    )]
+    Taint(NodeTaintArgs),
+    /// Forget a node that is lost, or drained and empty
+    #[command(after_help = "Examples:\n  dormouse node remove n1")]
+    Remove(NodeArg),
+}
+
+/// Arguments of `node fence`.
+#[derive(Debug, Clone, Args)]
+pub struct FenceArgs {
+    /// Node.
+    pub name: NodeId,
+    /// Evidence; recorded on the log.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Fence even if the node's agent answers: its containers may run twice for a moment.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Arguments of `node drain`.
+#[derive(Debug, Clone, Args)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    pub node: NodeArg,
+    /// Reason; shown with the node.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Time after which the remaining containers are stopped and start elsewhere: seconds, or 10m, 2h.
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<Limit>,
+}
+
+/// Arguments of `node label`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeLabelArgs {
+    /// Node; it need not have joined yet.
+    pub name: NodeId,
+    /// Labels.
+    #[arg(required = true, value_name = "LABEL=VALUE")]
+    pub labels: Vec<String>,
+}
+
+/// Arguments of `node taint`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeTaintArgs {
+    /// Node; it need not have joined yet.
+    pub name: NodeId,
+    /// Taints.
+    #[arg(required = true, value_name = "TAINT")]
+    pub taints: Vec<String>,
+}
+
+/// Arguments of `node show`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeShowArgs {
+    #[command(flatten)]
+    pub node: NodeArg,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+/// Runs `node fence NAME`. Jobs start elsewhere at once: live containers would run twice.
+///
+/// # Errors
+/// If there is no such node, its agent answers, or the event cannot be appended.
+pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
+    let FenceArgs {
+        name,
+        reason,
+        force,
+    } = args.clone();
+    let log = context.connect().await?;
+    caught_up(&log).await?;
+    let node: NodeDetail = query(&log, "node", json!({"node": name})).await?;
+    if node.row.lost_at.is_some() {
+        return unchanged(context, &format!("{name} is lost already"));
+    }
+    if !force && agents::answers(&log, &name).await {
+        let why = format!(
+            "the agent of {name} answers, so what runs there has not ended and would run twice; `dormouse node drain {name}` moves it, or stop the agent first, or say it all the same with --force"
+        );
+        return Err(Coded::new("not_ended", why).into());
+    }
+    let fenced = NodeFenced {
+        node: name.clone(),
+        incarnation: node.agent_incarnation,
+        reason,
+    };
+    let said = format!("{name} is lost: what ran there is started elsewhere");
+    configure::append_to(log, context, vec![Event::from(fenced)], &said).await
+}
+
+fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
+    let answer = json!({"sequence": null});
+    print::value(context.output()?, &answer, |_, _| said.to_owned())?;
+    Ok(DONE)
+}
+
+/// Runs `node drain NAME`.
+///
+/// # Errors
+/// If there is no such node or the event cannot be appended.
+pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
+    let node = args.node.name.clone();
+    let changes = args.reason.is_some() || args.deadline.is_some();
+    let is_drained = row(context, &args.node.name).await?.drained_at.is_some();
+    if is_drained && !changes {
+        return unchanged(context, &format!("{node} is drained already"));
+    }
+    let deadline_s = args.deadline.map(|deadline| deadline.0);
+    let said = match deadline_s {
+        None => format!(
+            "{node} is drained: what can move, moves; a job without a checkpoint stays until it ends"
+        ),
+        Some(s) => format!("{node} is drained: what can move, moves; the rest is stopped in {s} s"),
+    };
+    let event = NodeDrained {
+        node,
+        reason: args.reason.clone(),
+        deadline_s,
+    };
+    configure::append(context, Event::from(event), &said).await
+}
+
+/// Runs `node restore NAME`.
+///
+/// # Errors
+/// If there is no such node or the event cannot be appended.
+pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
+    let node = args.name.clone();
+    let row = row(context, &args.name).await?;
+    if row.drained_at.is_none() && row.state != NodeState::Quarantined {
+        return unchanged(
+            context,
+            &format!("{node} is neither drained nor quarantined"),
+        );
+    }
+    let said = match row.state {
+        NodeState::Lost => {
+            format!("{node} is lost now; it takes containers again when its agent is back")
+        }
+        _ => format!("{node} takes containers again"),
+    };
+    configure::append(context, Event::from(NodeRestored { node }), &said).await
+}
+
+/// Runs `node …`.
+///
+/// # Errors
+/// If there is no such node, or the cluster does not answer.
+pub async fn run(context: &Context, command: &NodeCommand) -> anyhow::Result<u8> {
+    match command {
+        NodeCommand::Show(args) => nodes::show(context, &args.node.name, args.watch).await,
+        NodeCommand::Drain(args) => drain(context, args).await,
+        NodeCommand::Restore(args) => restore(context, args).await,
+        NodeCommand::Fence(args) => fence(context, args).await,
+        NodeCommand::Label(args) => set_labels(context, args).await,
+        NodeCommand::Taint(args) => set_taints(context, args).await,
+        NodeCommand::Remove(args) => remove(context, args).await,
+    }
+}
 
 /// Runs `node label NAME zone=a rack-`.
 ///

@@ -1,13 +1,26 @@
 //! `nodes`, `node show`, `cluster`.
 
+use clap::Args;
 use dormouse_messages::NodeId;
 use dormouse_projections::queries::{NodeQuery, NodesQuery};
 
 use super::watched;
-use crate::cli::jobs::NodesArgs;
 use crate::cli::list::WatchArg;
 use crate::context::Context;
 use crate::render;
+
+/// List nodes
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse nodes\n  dormouse nodes --all       # with those that were lost long ago\n  dormouse nodes -o json"
+)]
+pub struct NodesArgs {
+    /// Include nodes lost more than an hour ago.
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
 
 /// Lists nodes.
 ///
