@@ -1,7 +1,6 @@
 //! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
 //! holds the arguments of a few commands; `others` has tips for other systems' names.
 
-pub mod accounts;
 pub mod changes;
 pub mod gateway;
 pub mod global;
@@ -16,7 +15,6 @@ pub mod questions;
 pub mod serve;
 pub mod simulate;
 pub mod since;
-pub mod tenants;
 pub mod web;
 pub mod webhook;
 pub mod weight;
@@ -24,26 +22,25 @@ pub mod weight;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use accounts::AccountsCommand;
 use changes::{PlanArgs, WhatifArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gateway::KeyArgs;
 use global::Global;
 use history::{LogCommand, ReplayCommand, TimelineArgs};
-use list::WatchArg;
 use notebooks::NotebookCommand;
 use questions::{ExplainArgs, LedgerArgs};
 use serve::{ConfigureArgs, DemoArgs, ServeArgs, UpArgs};
 use simulate::SimulateArgs;
-use tenants::TenantCommand;
 use webhook::WebhookCommand;
 
+use crate::commands::accounts::AccountsCommand;
 use crate::commands::job::JobCommand;
 use crate::commands::jobs::JobsArgs;
 use crate::commands::node::NodeCommand;
 use crate::commands::nodes::NodesArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::submit::SubmitArgs;
+use crate::commands::tenants::{TenantCommand, TenantsArgs};
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -101,16 +98,8 @@ pub enum Command {
     Nodes(NodesArgs),
     #[command(subcommand)]
     Node(NodeCommand),
-    /// List tenants: what each is entitled to, has, and waits for
-    #[command(
-        after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants --watch\n\nWEIGHT in brackets: not configured, the policy's."
-    )]
-    Tenants(WatchArg),
-    /// Show one tenant, or set its entitlement
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant set ads --weight 3"
-    )]
+    Tenants(TenantsArgs),
+    #[command(subcommand)]
     Tenant(TenantCommand),
     /// Post a tenant's events to an address, signed and in order
     #[command(
@@ -182,11 +171,7 @@ pub enum Command {
         after_help = "Examples:\n  dormouse notebook open ads/analysis\n  dormouse notebook list"
     )]
     Notebook(NotebookCommand),
-    /// Make, replace and revoke keys at the brokers, while they run
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n  dormouse accounts list --keys keys"
-    )]
+    #[command(subcommand)]
     Accounts(AccountsCommand),
     /// Print a tenant's key or a service's token for the gateway
     #[command(

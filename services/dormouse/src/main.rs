@@ -31,7 +31,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use cli::global::{Output, OutputArg};
 use cli::history::LogCommand;
-use cli::tenants::TenantCommand;
 use cli::{Cli, ClusterArgs, ClusterCommand, Command};
 use context::Context;
 use dormouse_messages::sanitize;
@@ -147,9 +146,9 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
         Command::Node(command) => commands::node::run(&context, &command).await,
-        Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
+        Command::Tenants(args) => commands::tenants::run(&context, args).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
-        Command::Tenant(command) => tenant(&context, &command).await,
+        Command::Tenant(command) => commands::tenants::tenant(&context, &command).await,
         Command::Accounts(command) => commands::accounts::run(&context, &command).await,
         Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
         Command::Cluster(ClusterArgs {
@@ -191,15 +190,5 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Version => commands::version::run(&context),
         Command::Doctor => commands::doctor::run(&context).await,
         Command::Top(args) => commands::overview::top(&context, args.seconds).await,
-    }
-}
-
-async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8> {
-    match command {
-        TenantCommand::Show(args) => commands::tenants::show(context, args).await,
-        TenantCommand::Set(args) => commands::tenants::set(context, args).await,
-        TenantCommand::Remove(args) => commands::tenants::remove(context, args).await,
-        TenantCommand::Create(args) => commands::tenants::create(context, args).await,
-        TenantCommand::User(command) => commands::accounts::user(context, command).await,
     }
 }

@@ -400,7 +400,6 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: engine_label(prefix, &context.data),
-        former_cluster: Some(prefix.to_owned()),
         gone: args.gone_after.map(if_gone).transpose()?,
         ..local
     })

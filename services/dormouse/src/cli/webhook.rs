@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
 
 use super::list::WatchArg;
-use super::tenants::TenantArg;
+use crate::commands::tenants::TenantArg;
 
 /// Subcommands of `webhook`.
 #[derive(Debug, Subcommand)]

@@ -33,6 +33,7 @@ pub mod node;
 pub mod nodes;
 pub mod notebook;
 pub mod overview;
+pub mod people;
 pub mod plan;
 pub mod prune;
 pub mod replay;
