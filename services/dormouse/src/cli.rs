@@ -1,46 +1,44 @@
 //! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
 //! holds the arguments of a few commands; `others` has tips for other systems' names.
 
-pub mod changes;
 pub mod gateway;
 pub mod global;
-pub mod history;
 pub mod job_name;
 pub mod list;
 pub mod node;
-pub mod notebooks;
 pub mod others;
 pub mod point;
-pub mod questions;
 pub mod serve;
-pub mod simulate;
 pub mod since;
 pub mod web;
-pub mod webhook;
 pub mod weight;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use changes::{PlanArgs, WhatifArgs};
+use crate::commands::simulate::args::SimulateArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gateway::KeyArgs;
 use global::Global;
-use history::{LogCommand, ReplayCommand, TimelineArgs};
-use notebooks::NotebookCommand;
-use questions::{ExplainArgs, LedgerArgs};
 use serve::{ConfigureArgs, DemoArgs, ServeArgs, UpArgs};
-use simulate::SimulateArgs;
-use webhook::WebhookCommand;
 
 use crate::commands::accounts::AccountsCommand;
+use crate::commands::explain::ExplainArgs;
 use crate::commands::job::JobCommand;
 use crate::commands::jobs::JobsArgs;
+use crate::commands::key::KeyArgs;
+use crate::commands::ledger::LedgerArgs;
+use crate::commands::log::LogCommand;
 use crate::commands::node::NodeCommand;
 use crate::commands::nodes::NodesArgs;
+use crate::commands::notebook::NotebookCommand;
+use crate::commands::plan::PlanArgs;
+use crate::commands::replay::ReplayCommand;
 use crate::commands::run::RunArgs;
 use crate::commands::submit::SubmitArgs;
 use crate::commands::tenants::{TenantCommand, TenantsArgs};
+use crate::commands::timeline::TimelineArgs;
+use crate::commands::webhook::WebhookCommand;
+use crate::commands::whatif::WhatifArgs;
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -101,11 +99,7 @@ pub enum Command {
     Tenants(TenantsArgs),
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Post a tenant's events to an address, signed and in order
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook set ads https://hooks.example.org/dormouse"
-    )]
+    #[command(subcommand)]
     Webhook(WebhookCommand),
     /// Show the cluster at a glance: policy, use, jobs by phase
     #[command(
@@ -118,65 +112,25 @@ pub enum Command {
         after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
     )]
     Configure(ConfigureArgs),
-    /// Read the log
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.dmlog"
-    )]
+    #[command(subcommand)]
     Log(LogCommand),
-    /// Reconstruct and check past states and decisions
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse replay state --at 10:00:00\n  dormouse replay verify"
-    )]
+    #[command(subcommand)]
     Replay(ReplayCommand),
     /// Run the optimizer once on a problem in a file, without a cluster
     #[command(
         after_help = "Examples:\n  dormouse solve problem.json\n  dormouse solve - < problem.json"
     )]
     Solve(FileArg),
-    /// Simulate a cluster: the real services over a virtual clock
-    #[command(
-        after_help = "Examples:\n  dormouse simulate scenario.json\n  dormouse simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse simulate table2:1..20 --policy dorm-3,default\n  dormouse simulate scenario.json --log log.dmlog && dormouse replay verify --log log.dmlog\n  dormouse simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse simulate --faults 1..100\n  dormouse simulate serving:a serving:b serving:c --seeds 1..10"
-    )]
     Simulate(SimulateArgs),
-    /// Draw a metric over time
-    #[command(
-        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
-    )]
     Timeline(TimelineArgs),
-    /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
-    #[command(
-        after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
-    )]
     Explain(ExplainArgs),
-    /// Predict the effect of a job, a drain, a node or a policy before submitting it
-    #[command(
-        after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan --tenant ads job.yaml -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
-    )]
     Plan(PlanArgs),
-    /// Fork the log, change something, and compare the outcomes
-    #[command(
-        after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far that is off the log is the model's error. Users who react to waiting are not modelled."
-    )]
     Whatif(WhatifArgs),
-    /// Account for each tenant's and job's entitlement, use, lent and lost share, to the last unit
-    #[command(
-        after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
-    )]
     Ledger(LedgerArgs),
-    /// Open a notebook, or list them
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse notebook open ads/analysis\n  dormouse notebook list"
-    )]
+    #[command(subcommand)]
     Notebook(NotebookCommand),
     #[command(subcommand)]
     Accounts(AccountsCommand),
-    /// Print a tenant's key or a service's token for the gateway
-    #[command(
-        after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"
-    )]
     Key(KeyArgs),
     /// Print the shell's completion script
     #[command(

@@ -30,7 +30,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 use cli::global::{Output, OutputArg};
-use cli::history::LogCommand;
 use cli::{Cli, ClusterArgs, ClusterCommand, Command};
 use context::Context;
 use dormouse_messages::sanitize;
@@ -155,19 +154,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
             command: Some(ClusterCommand::Prune(args)),
         }) => commands::prune::run(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
-        Command::Log(LogCommand::Tail { from, who }) => {
-            commands::log::tail(&context, from, who.as_deref()).await
-        }
-        Command::Log(LogCommand::Export { from, to, log }) => {
-            commands::log::export(&context, from, to, &log).await
-        }
-        Command::Log(LogCommand::Slice {
-            range,
-            anonymise,
-            log,
-        }) => commands::slice::slice(&context, range, anonymise, &log).await,
-        Command::Log(LogCommand::Trace { point }) => commands::slice::trace(&context, &point).await,
-        Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
+        Command::Log(command) => commands::log::run(&context, &command).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,
         Command::Solve(args) => commands::solve::run(&context, &args),
         Command::Simulate(args) => commands::simulate::run(&context, &args),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_messages::{GatewayId, JobId, TenantId};
+use dormouse_messages::GatewayId;
 
 /// Parses an address that only this machine reaches.
 pub fn loopback(text: &str) -> Result<SocketAddr, String> {
@@ -67,39 +67,4 @@ pub struct GatewayArgs {
     /// Seconds for which a request waits for a replica.
     #[arg(long, env = "DORMOUSE_GATEWAY_WAIT", default_value = "30", value_name = "SECONDS", value_parser = wait)]
     pub wait: Duration,
-}
-
-/// The owner of a gateway key or token.
-#[derive(Debug, Clone)]
-pub enum KeyOf {
-    /// A tenant; its key opens all its services.
-    Tenant(TenantId),
-    /// One service; its token opens only this service.
-    Service(JobId),
-}
-
-impl std::str::FromStr for KeyOf {
-    type Err = dormouse_messages::ids::IdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.contains('/') {
-            text.parse().map(Self::Service)
-        } else {
-            text.parse().map(Self::Tenant)
-        }
-    }
-}
-
-/// Arguments of `key`.
-#[derive(Debug, Clone, Args)]
-pub struct KeyArgs {
-    /// A tenant, or a service as TENANT/NAME.
-    #[arg(value_name = "ID")]
-    pub of: KeyOf,
-    /// File with the gateways' secret (the operator's).
-    #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
-    pub secret: Option<PathBuf>,
-    /// File with the tenant's key, from which the tokens of its services derive.
-    #[arg(long, env = "DORMOUSE_KEY", value_name = "FILE")]
-    pub key: Option<PathBuf>,
 }
