@@ -1,44 +1,56 @@
-//! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
-//! holds the arguments of a few commands; `others` has tips for other systems' names.
+//! Declares the command line. Each command's flags, help and examples stand beside its action.
+//!
+//! - `global` has the flags of every command.
+//! - `job_name`, `list`, `node`, `point`, `since`, `streams` and `weight` have arguments that commands share.
+//! - `others` has tips for other systems' names.
 
-pub mod gateway;
 pub mod global;
 pub mod job_name;
 pub mod list;
 pub mod node;
 pub mod others;
 pub mod point;
-pub mod serve;
 pub mod since;
-pub mod web;
+pub mod streams;
 pub mod weight;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use crate::commands::simulate::args::SimulateArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use global::Global;
-use serve::{ConfigureArgs, DemoArgs, ServeArgs, UpArgs};
 
 use crate::commands::accounts::AccountsCommand;
+use crate::commands::cluster::ClusterArgs;
+use crate::commands::configure::ConfigureArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::down::DownArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::job::JobCommand;
 use crate::commands::jobs::JobsArgs;
 use crate::commands::key::KeyArgs;
 use crate::commands::ledger::LedgerArgs;
 use crate::commands::log::LogCommand;
+use crate::commands::names::{CompletionArgs, NamesArgs};
 use crate::commands::node::NodeCommand;
 use crate::commands::nodes::NodesArgs;
 use crate::commands::notebook::NotebookCommand;
+use crate::commands::overview::TopArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::replay::ReplayCommand;
 use crate::commands::run::RunArgs;
+use crate::commands::schema::SchemaArgs;
+use crate::commands::simulate::args::SimulateArgs;
+use crate::commands::solve::SolveArgs;
 use crate::commands::submit::SubmitArgs;
+use crate::commands::supervisor::SupervisorArgs;
 use crate::commands::tenants::{TenantCommand, TenantsArgs};
 use crate::commands::timeline::TimelineArgs;
+use crate::commands::version::VersionArgs;
 use crate::commands::webhook::WebhookCommand;
 use crate::commands::whatif::WhatifArgs;
+use crate::demo::DemoArgs;
+use crate::serve::args::ServeArgs;
+use crate::up::args::UpArgs;
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -68,25 +80,9 @@ pub fn up_of(words: Vec<OsString>) -> clap::error::Result<Option<UpArgs>> {
 /// All commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a local cluster: broker, services and nodes in this process
-    #[command(
-        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its folder what it was started with: the next `up` needs no flags, and takes those that are given."
-    )]
     Up(UpArgs),
-    /// Stop the local cluster of `up`, in order
-    #[command(
-        after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where nothing runs."
-    )]
-    Down,
-    /// Run a demo: a local cluster that grows and shrinks real training jobs
-    #[command(
-        after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --export /tmp/log.jsonl"
-    )]
+    Down(DownArgs),
     Demo(DemoArgs),
-    /// Run one service of a cluster
-    #[command(
-        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
-    )]
     Serve(Box<ServeArgs>),
     Submit(SubmitArgs),
     Run(RunArgs),
@@ -101,26 +97,13 @@ pub enum Command {
     Tenant(TenantCommand),
     #[command(subcommand)]
     Webhook(WebhookCommand),
-    /// Show the cluster at a glance: policy, use, jobs by phase
-    #[command(
-        after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json\n  dormouse cluster prune --older-than 7       # what would be removed on this machine's nodes\n  dormouse cluster prune --older-than 7 --yes"
-    )]
     Cluster(ClusterArgs),
-    /// Set the cluster's policy from a YAML or JSON file, or - for standard input; without a file, show the
-    /// policy
-    #[command(
-        after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
-    )]
     Configure(ConfigureArgs),
     #[command(subcommand)]
     Log(LogCommand),
     #[command(subcommand)]
     Replay(ReplayCommand),
-    /// Run the optimizer once on a problem in a file, without a cluster
-    #[command(
-        after_help = "Examples:\n  dormouse solve problem.json\n  dormouse solve - < problem.json"
-    )]
-    Solve(FileArg),
+    Solve(SolveArgs),
     Simulate(SimulateArgs),
     Timeline(TimelineArgs),
     Explain(ExplainArgs),
@@ -132,120 +115,13 @@ pub enum Command {
     #[command(subcommand)]
     Accounts(AccountsCommand),
     Key(KeyArgs),
-    /// Print the shell's completion script
-    #[command(
-        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of jobs, of nodes and of tenants are completed too, from the cluster."
-    )]
-    Completion {
-        /// Shell.
-        shell: clap_complete::Shell,
-    },
-    /// Print the names that a shell completes
-    #[command(hide = true)]
-    Names {
-        /// Names to print.
-        of: NamesOf,
-    },
-    /// Print the JSON Schema of a document, for editors
-    #[command(
-        after_help = "Examples:\n  dormouse schema job > job.schema.json\n  dormouse schema policy -o yaml\n\nEditors with the YAML language server take it from the document's first line:\n# yaml-language-server: $schema=job.schema.json"
-    )]
-    Schema {
-        /// Document type.
-        of: SchemaOf,
-    },
-    /// Show the version of this build and of the broker that `up` would run
-    #[command(after_help = "Examples:\n  dormouse version\n  dormouse version -o json")]
-    Version,
-    /// Check that this machine and the cluster have all they need, with advice
-    #[command(
-        after_help = "Examples:\n  dormouse doctor\n  dormouse doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse doctor -o json\n\nIt changes nothing. Exit code: 0 nothing has failed (warnings do not count), 1 something has."
-    )]
-    Doctor,
-    /// Show the cluster and its live jobs, refreshed every two seconds
-    #[command(
-        after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
-    )]
+    Completion(CompletionArgs),
+    Names(NamesArgs),
+    Schema(SchemaArgs),
+    Version(VersionArgs),
+    Doctor(DoctorArgs),
     Top(TopArgs),
-    /// Supervises a node's containers. The agent starts `supervisor FOLDER` (an absolute path), which is parsed
-    /// before this command line
-    #[command(hide = true)]
     Supervisor(SupervisorArgs),
-}
-
-/// Kinds of names for completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum NamesOf {
-    Jobs,
-    /// Live and ended jobs, newest first.
-    AllJobs,
-    Nodes,
-    Tenants,
-}
-
-/// Documents with a JSON Schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SchemaOf {
-    /// A job.
-    Job,
-    /// The cluster's policy.
-    Policy,
-}
-
-/// Arguments of `top`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct TopArgs {
-    /// Seconds between two refreshes.
-    #[arg(
-        long = "every",
-        default_value = "2",
-        value_name = "SECONDS",
-        value_parser = list::between_looks
-    )]
-    pub seconds: f64,
-}
-
-/// Arguments of `supervisor`.
-#[derive(Debug, Clone, Args)]
-pub struct SupervisorArgs {
-    /// End a node's containers in an engine, found by the labels of cluster and node.
-    #[arg(long, num_args = 2, required = true, value_names = ["CLUSTER", "NODE"])]
-    pub engine: Vec<String>,
-}
-
-/// Arguments of `cluster`.
-#[derive(Debug, Clone, Args)]
-pub struct ClusterArgs {
-    #[command(subcommand)]
-    pub command: Option<ClusterCommand>,
-}
-
-/// Subcommands of `cluster`.
-#[derive(Debug, Clone, Subcommand)]
-pub enum ClusterCommand {
-    /// Show the files that ended containers have left on this machine's nodes, or remove them
-    #[command(
-        after_help = "Examples:\n  dormouse cluster prune                        # shows what would be removed\n  dormouse cluster prune --older-than 7 --yes"
-    )]
-    Prune(PruneArgs),
-}
-
-/// Arguments of `cluster prune`.
-#[derive(Debug, Clone, Args)]
-pub struct PruneArgs {
-    /// Only files last written to at least this many days ago.
-    #[arg(long, default_value_t = 30, value_name = "DAYS")]
-    pub older_than: u32,
-    /// Remove the files; without this flag they are only shown.
-    #[arg(long)]
-    pub yes: bool,
-}
-
-/// A file argument.
-#[derive(Debug, Clone, Args)]
-pub struct FileArg {
-    /// File; - is standard input.
-    pub file: PathBuf,
 }
 
 #[cfg(test)]

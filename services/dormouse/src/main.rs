@@ -1,6 +1,6 @@
 //! The `dormouse` command: a local cluster, the services, and every query about them.
 //!
-//! - `cli` declares commands and flags; `commands` runs most of them.
+//! - `cli` declares the command line; `commands` has most commands, with their flags.
 //! - `up`, `serve`, `web` and `demo` run clusters, services, the page and the demo.
 //! - `context` finds the cluster; `print`, `render`, `describe` and `error` make the output.
 //! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure; `build_id` names the build.
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 use cli::global::{Output, OutputArg};
-use cli::{Cli, ClusterArgs, ClusterCommand, Command};
+use cli::{Cli, Command};
 use context::Context;
 use dormouse_messages::sanitize;
 use dormouse_node_agent::python::install;
@@ -136,7 +136,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
     };
     match command {
         Command::Up(args) => up::run(&context, &args, cli::up_of).await,
-        Command::Down => commands::down::run(&context).await,
+        Command::Down(_) => commands::down::run(&context).await,
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
         Command::Submit(args) => commands::submit::run(&context, &args).await,
@@ -149,10 +149,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Tenant(command) => commands::tenants::tenant(&context, &command).await,
         Command::Accounts(command) => commands::accounts::run(&context, &command).await,
-        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
-        Command::Cluster(ClusterArgs {
-            command: Some(ClusterCommand::Prune(args)),
-        }) => commands::prune::run(&context, &args).await,
+        Command::Cluster(args) => commands::cluster::run(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
         Command::Log(command) => commands::log::run(&context, &command).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,
@@ -165,17 +162,12 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
         Command::Notebook(command) => commands::notebook::run(&context, &command).await,
         Command::Key(args) => commands::key::run(&context, &args),
-        Command::Supervisor(args) => {
-            if let [cluster, node] = &args.engine[..] {
-                dormouse_node_agent::docker::end_all(cluster, node).await;
-            }
-            Ok(error::DONE)
-        }
-        Command::Completion { shell } => commands::names::completion(shell, &mut Cli::command()),
-        Command::Names { of } => commands::names::run(&context, of).await,
-        Command::Schema { of } => commands::schema::run(&context, of),
-        Command::Version => commands::version::run(&context),
-        Command::Doctor => commands::doctor::run(&context).await,
-        Command::Top(args) => commands::overview::top(&context, args.seconds).await,
+        Command::Supervisor(args) => Ok(commands::supervisor::run(&args).await),
+        Command::Completion(args) => commands::names::completion(args, &mut Cli::command()),
+        Command::Names(args) => commands::names::run(&context, args).await,
+        Command::Schema(args) => commands::schema::run(&context, args),
+        Command::Version(_) => commands::version::run(&context),
+        Command::Doctor(_) => commands::doctor::run(&context).await,
+        Command::Top(args) => commands::overview::top(&context, args).await,
     }
 }

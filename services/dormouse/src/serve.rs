@@ -23,14 +23,14 @@ use dormouse_runtime::{
 use dormouse_state::{ClusterState, NodePhase};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::gateway::GatewayArgs;
-use crate::cli::serve::{ServeArgs, ServiceArg};
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::DONE;
+use crate::serve::args::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::{build_id, web};
 
 mod api;
+pub mod args;
 mod role;
 
 pub use role::Role;

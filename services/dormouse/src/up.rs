@@ -7,6 +7,7 @@
 //! All share one connection and one thread. Stopping `up` stops no container: the next `up` on the folder
 //! adopts them, with the flags that [`former`] has kept.
 
+pub mod args;
 pub mod former;
 
 use std::collections::BTreeSet;
@@ -23,11 +24,12 @@ use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::serve::{ServiceArg, SyncArg, UpArgs};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+use crate::serve::args::ServiceArg;
 use crate::serve::{self, Role};
+use crate::up::args::{SyncArg, UpArgs};
 use crate::{build_id, web};
 
 const SERVICES: [ServiceArg; 6] = [

@@ -1,4 +1,4 @@
-//! Arguments of `jobs`, and the job filters that other commands share.
+//! Arguments of lists: how often they are refreshed, and which jobs a command takes.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -26,7 +26,7 @@ pub struct WatchArg {
     pub seconds: Option<f64>,
 }
 
-pub(super) fn between_looks(text: &str) -> Result<f64, String> {
+pub fn between_looks(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if (0.1..=86_400.0).contains(&seconds) {
         Ok(seconds)

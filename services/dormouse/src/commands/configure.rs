@@ -1,9 +1,10 @@
 //! `configure`: sets the policy, and appends operators' events.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use clap::Args;
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
@@ -14,11 +15,27 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::query;
-use crate::cli::serve::ConfigureArgs;
+use crate::cli::streams::StreamArgs;
 use crate::context::{Context, read_map, shown};
 use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
+
+/// Set the cluster's policy from a YAML or JSON file, or - for standard input; without a file, show the
+/// policy
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
+)]
+pub struct ConfigureArgs {
+    /// Policy document; - is standard input. Without a document, the current policy is shown.
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub streams: StreamArgs,
+    /// Make the log reader for an agent or gateway whose key may not: node-NAME or gateway-NAME.
+    #[arg(long, value_name = "NAME")]
+    pub reader: Vec<String>,
+}
 
 const ATTEMPTS: u32 = 100;
 

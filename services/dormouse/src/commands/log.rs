@@ -11,9 +11,9 @@ use dormouse_runtime::{Log, LogItem, LogWentBack};
 
 use super::history::{History, bounds, read_log_while};
 use super::slice;
+use super::slice::SliceRange;
 use crate::cli::global::{Output, OutputArg};
 use crate::cli::point::{At, LogFileArg, PointArgs};
-use crate::commands::slice::SliceRange;
 use crate::context::Context;
 use crate::describe::described;
 use crate::error::DONE;

@@ -3,11 +3,13 @@
 //! - Shared: `history` reads logs; `key_identity` applies keys; `known`, `documents`, `workdir` and `requirements`
 //!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
 //! - Each other file holds the commands of its name, with their flags and help texts; `change` has `job
-//!   cancel|hold|…`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.
+//!   cancel|hold|…`, `dry` `submit --dry-run`, `names` `completion`, `overview` `top`, `people` `tenant user`,
+//!   `prune` `cluster prune`, `slice` also `log trace`, `diff` `replay diff`; `grants` has flags of `tenant set`.
 
 pub mod accounts;
 mod agents;
 pub mod change;
+pub mod cluster;
 pub mod configure;
 pub mod decided;
 pub mod documents;
@@ -45,6 +47,7 @@ pub mod simulate;
 pub mod slice;
 pub mod solve;
 pub mod submit;
+pub mod supervisor;
 pub mod tenants;
 pub mod timeline;
 pub mod version;

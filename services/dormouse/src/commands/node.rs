@@ -10,11 +10,10 @@ use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{NodeDetail, NodeRow, NodesAnswer};
 use serde_json::json;
 
-use super::{caught_up, configure, known, nodes, query};
+use super::{agents, caught_up, configure, known, nodes, query};
 use crate::cli::list::WatchArg;
 use crate::cli::node::{NodeArg, label, named, taint};
 use crate::cli::since::Limit;
-use crate::commands::agents;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;

@@ -1,4 +1,4 @@
-//! `nodes`, `node show`, `cluster`.
+//! `nodes`, `node show`.
 
 use clap::Args;
 use dormouse_messages::NodeId;
@@ -40,14 +40,4 @@ pub async fn show(context: &Context, name: &NodeId, watch: WatchArg) -> anyhow::
     let request = NodeQuery { node: name.clone() };
     let log = context.connect().await?;
     watched::show(context, &log, "node", &request, watch, render::node).await
-}
-
-/// Shows the cluster's overview.
-///
-/// # Errors
-/// If the query service does not answer.
-pub async fn cluster(context: &Context) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let once = WatchArg { seconds: None };
-    watched::show(context, &log, "cluster", &(), once, render::cluster).await
 }

@@ -7,8 +7,7 @@ use dormouse_messages::TenantId;
 use dormouse_messages::who::{Role, is_user};
 use dormouse_runtime::accounts::Principal;
 
-use super::accounts::{coded, connect_to_change, issue, note, revoke, rotate, said};
-use crate::commands::accounts::KeysArg;
+use super::accounts::{KeysArg, coded, connect_to_change, issue, note, revoke, rotate, said};
 use crate::context::Context;
 use crate::error::Coded;
 

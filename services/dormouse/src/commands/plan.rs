@@ -9,11 +9,10 @@ use dormouse_replay::history::whatif::{ForkAt, History as Forkable};
 use serde_json::Value;
 
 use super::history::bounds;
-use super::whatif::{asked, forkable};
+use super::whatif::{ChangeArgs, asked, forkable};
 use super::workdir;
 use crate::cli::job_name::DEFAULT_TENANT;
 use crate::cli::point::{At, LogFileArg};
-use crate::commands::whatif::ChangeArgs;
 use crate::context::{Context, read_map, shown};
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;

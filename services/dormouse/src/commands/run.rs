@@ -20,13 +20,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::documents::change;
+use super::documents::{Set, change};
 use super::key_identity;
 use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
 use super::submit::{admitted, known, one};
 use super::workdir;
 use crate::cli::since::Limit;
-use crate::commands::documents::Set;
 use crate::context::Context;
 use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;

@@ -17,11 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
-use super::documents::{Written, documents};
+use super::documents::{Set, Written, documents};
 use super::{dry, key_identity, next_event, query, wait, workdir};
 use crate::cli::global::Output;
 use crate::cli::since::Limit;
-use crate::commands::documents::Set;
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;

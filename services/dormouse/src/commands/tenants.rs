@@ -16,13 +16,13 @@ use dormouse_runtime::Log;
 use dormouse_runtime::accounts::Principal;
 use serde_json::{Value, json};
 
+use super::accounts::KeysArg;
 use super::configure::Change;
+use super::grants::GrantArgs;
+use super::people::UserCommand;
 use super::{accounts, caught_up, configure, grants, key_identity, known, people, query, watched};
 use crate::cli::list::WatchArg;
 use crate::cli::weight::weight;
-use crate::commands::accounts::KeysArg;
-use crate::commands::grants::GrantArgs;
-use crate::commands::people::UserCommand;
 use crate::context::{Context, Credentials};
 use crate::error::Coded;
 use crate::{describe, render};

@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::history::History;
 use super::key::read_key;
+use super::tenants::TenantArg;
 use super::{configure, watched};
 use crate::cli::list::WatchArg;
 use crate::cli::point::LogFileArg;
-use crate::commands::tenants::TenantArg;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;

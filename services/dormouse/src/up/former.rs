@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::{ArgMatches, Command};
 
-use crate::cli::serve::UpArgs;
+use crate::up::args::UpArgs;
 
 const FILE: &str = "up.json";
 

@@ -1,6 +1,5 @@
-//! Arguments of `up`, `demo`, `serve` and `configure`.
+//! Flags of `serve`.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,12 +7,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_messages::events::Gpu;
-use dormouse_messages::{Amounts, NodeId};
+use dormouse_messages::{Amounts, GatewayId, NodeId};
 use dormouse_node_agent::store::settings::Place;
 
-use crate::cli::gateway::{GatewayArgs, loopback};
 use crate::cli::node::{KeepArgs, RuntimeArg, capacity, gpu, label, taint};
-use crate::cli::web::WebArgs;
+use crate::cli::streams::StreamArgs;
+use crate::web::WebArgs;
 
 fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once("..").ok_or("write FIRST..LAST")?;
@@ -49,69 +48,11 @@ fn gone_after(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Arguments of `up`.
+/// Run one service of a cluster
 #[derive(Debug, Clone, Args)]
-pub struct UpArgs {
-    /// Number of nodes; 0: agents join from elsewhere.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
-    pub nodes: u32,
-    /// Capacity of each node. Default: this machine's processors and memory, divided.
-    #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
-    pub capacity: Option<Amounts>,
-    /// Also publish tenants' job states as JSON, under status.TENANT._json.
-    #[arg(long, env = "DORMOUSE_JSON_STATUS")]
-    pub json_status: bool,
-    /// Container runtime.
-    #[arg(long, default_value = "process")]
-    pub runtime: RuntimeArg,
-    /// When the broker writes to disk: survive a killed process, or a power failure too.
-    #[arg(long, default_value = "default")]
-    pub sync: SyncArg,
-    /// Broker port. Default: a free port.
-    #[arg(long)]
-    pub port: Option<u16>,
-    /// Local address of the gateway to services. Default: a free port, kept for the next starts.
-    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
-    pub gateway: Option<SocketAddr>,
-    /// Local address of the page. Default: a free port, kept for the next starts.
-    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
-    pub page: Option<SocketAddr>,
-    #[command(flatten)]
-    pub keep: KeepArgs,
-    /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
-    #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
-    pub metrics: Option<std::net::SocketAddr>,
-    /// Forget the flags of earlier starts: a flag that is not given has its default. Without --defaults, it
-    /// keeps its last value.
-    #[arg(long)]
-    pub defaults: bool,
-    /// The flags given on this command line, as written.
-    #[arg(skip)]
-    pub given: BTreeMap<String, String>,
-}
-
-/// When the broker writes to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SyncArg {
-    /// Every two minutes; a killed process loses nothing.
-    Default,
-    /// Before every acknowledgement.
-    Always,
-}
-
-/// Arguments of `demo`.
-#[derive(Debug, Clone, Args)]
-pub struct DemoArgs {
-    /// Folder of the example jobs.
-    #[arg(long, default_value = "deploy/examples", value_name = "DIR")]
-    pub examples: PathBuf,
-    /// File for the exported log.
-    #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
-    pub export: PathBuf,
-}
-
-/// Arguments of `serve`.
-#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
+)]
 pub struct ServeArgs {
     /// Service to run.
     pub service: ServiceArg,
@@ -188,17 +129,6 @@ pub struct ServeArgs {
     pub metrics: Option<std::net::SocketAddr>,
 }
 
-/// Streams of the broker.
-#[derive(Debug, Clone, Args)]
-pub struct StreamArgs {
-    /// Create or update the streams on the broker first.
-    #[arg(long)]
-    pub ensure_streams: bool,
-    /// Replicas of each stream on a broker of several servers: 1 or 3.
-    #[arg(long, env = "DORMOUSE_REPLICAS", default_value_t = 1)]
-    pub replicas: usize,
-}
-
 /// Services of `serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ServiceArg {
@@ -224,14 +154,51 @@ pub enum ServiceArg {
     Web,
 }
 
-/// Arguments of `configure`.
+fn wait(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.0..=3_600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("from 0 to 3600 seconds".to_owned())
+    }
+}
+
+fn url(text: &str) -> Result<String, String> {
+    if text.starts_with("http://") || text.starts_with("https://") {
+        Ok(text.to_owned())
+    } else {
+        Err("an address such as http://serving.example.org".to_owned())
+    }
+}
+
+/// Arguments of `serve gateway`.
 #[derive(Debug, Clone, Args)]
-pub struct ConfigureArgs {
-    /// Policy document; - is standard input. Without a document, the current policy is shown.
-    pub file: Option<PathBuf>,
-    #[command(flatten)]
-    pub streams: StreamArgs,
-    /// Make the log reader for an agent or gateway whose key may not: node-NAME or gateway-NAME.
-    #[arg(long, value_name = "NAME")]
-    pub reader: Vec<String>,
+#[command(next_help_heading = "Of a gateway")]
+pub struct GatewayArgs {
+    /// Name of the gateway; no other gateway may write under this name.
+    #[arg(
+        long,
+        env = "DORMOUSE_GATEWAY",
+        value_name = "NAME",
+        required_if_eq("service", "gateway")
+    )]
+    pub name: Option<GatewayId>,
+    /// Address on which the gateway listens.
+    #[arg(
+        long,
+        env = "DORMOUSE_GATEWAY_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    pub listen: SocketAddr,
+    /// URL for clients; services have names of their own below this host. Default: the listen address.
+    #[arg(long, env = "DORMOUSE_GATEWAY_URL", value_name = "URL", value_parser = url)]
+    pub url: Option<String>,
+    /// File with the gateways' secret: 64 hexadecimal digits. All keys and the webhooks' secrets derive from
+    /// this secret.
+    #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// Seconds for which a request waits for a replica.
+    #[arg(long, env = "DORMOUSE_GATEWAY_WAIT", default_value = "30", value_name = "SECONDS", value_parser = wait)]
+    pub wait: Duration,
 }
