@@ -26,6 +26,10 @@ pub struct WatchArg {
     pub seconds: Option<f64>,
 }
 
+/// Parses the seconds between two refreshes.
+///
+/// # Errors
+/// A message with the bounds.
 pub fn between_looks(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if (0.1..=86_400.0).contains(&seconds) {

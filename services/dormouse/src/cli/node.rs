@@ -15,6 +15,10 @@ pub struct NodeArg {
     pub name: NodeId,
 }
 
+/// Parses the capacity of a node.
+///
+/// # Errors
+/// Describes the mistake.
 pub fn capacity(text: &str) -> Result<Amounts, String> {
     let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
     match capacity.lacks_unit() {
@@ -169,6 +173,10 @@ pub fn taint(text: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the name of a label.
+///
+/// # Errors
+/// Describes the mistake.
 pub fn named(name: &str) -> Result<(), String> {
     if RESERVED.contains(&name) || name == NODE_LABEL {
         return Err(format!("{name} has a meaning of its own in constraints"));

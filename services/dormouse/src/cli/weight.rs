@@ -2,6 +2,10 @@
 
 use dormouse_messages::policy::MAX_WEIGHT;
 
+/// Parses a weight.
+///
+/// # Errors
+/// A message with the bounds.
 pub fn weight(text: &str) -> Result<u32, String> {
     let weight = text.parse().ok();
     let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));

@@ -62,7 +62,7 @@ pub enum SyncArg {
 }
 
 /// Parses an address that only this machine reaches.
-pub fn loopback(text: &str) -> Result<SocketAddr, String> {
+fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|error| format!("{error}"))?;
     if address.ip().is_loopback() {
         Ok(address)
