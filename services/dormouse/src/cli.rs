@@ -1,52 +1,56 @@
-//! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
-//! holds the arguments of a few commands; `others` has tips for other systems' names.
+//! Declares the command line. Each command's flags, help and examples stand beside its action.
+//!
+//! - `global` has the flags of every command.
+//! - `job_name`, `list`, `node`, `point`, `since`, `streams` and `weight` have arguments that commands share.
+//! - `others` has tips for other systems' names.
 
-mod accounts;
-mod changes;
-mod gateway;
-mod history;
-mod job_name;
-mod jobs;
-mod list;
-mod notebooks;
+pub mod global;
+pub mod job_name;
+pub mod list;
+pub mod node;
 pub mod others;
-mod point;
-mod questions;
-mod serve;
-mod simulate;
-mod since;
-mod tenants;
-mod web;
-mod webhook;
+pub mod point;
+pub mod since;
+pub mod streams;
+pub mod weight;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use dormouse_messages::Prefix;
+use clap::{Parser, Subcommand};
+use global::Global;
 
-pub use accounts::{AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, UserCommand};
-pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
-pub use gateway::{GatewayArgs, KeyArgs, KeyOf};
-pub use history::{LogCommand, ReplayCommand, SliceRange, TimelineArgs};
-pub(crate) use job_name::job_id;
-pub use job_name::{DEFAULT_TENANT, NamedJob};
-pub use jobs::{
-    DrainArgs, FenceArgs, JobCommand, JobExecArgs, JobHistoryArgs, JobLogsArgs, NodeArg,
-    NodeCommand, NodeLabelArgs, NodeTaintArgs, NodesArgs, ReviseArgs, RunArgs, SubmitArgs,
-};
-pub use list::{FilterArgs, JobsArgs, WaitArgs, WatchArg, WhichArgs};
-pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
-pub use point::{At, LogFileArg, PointArgs};
-pub use questions::{ExplainArgs, LedgerArgs};
-pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
-pub use simulate::{Seeds, SimulateArgs, Source};
-pub use since::{Limit, Since};
-pub use tenants::{
-    GrantArgs, TenantChangeArgs, TenantCommand, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs,
-    TenantShowArgs,
-};
-pub use web::WebArgs;
-pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
+use crate::commands::accounts::AccountsCommand;
+use crate::commands::cluster::ClusterArgs;
+use crate::commands::configure::ConfigureArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::down::DownArgs;
+use crate::commands::explain::ExplainArgs;
+use crate::commands::job::JobCommand;
+use crate::commands::jobs::JobsArgs;
+use crate::commands::key::KeyArgs;
+use crate::commands::ledger::LedgerArgs;
+use crate::commands::log::LogCommand;
+use crate::commands::names::{CompletionArgs, NamesArgs};
+use crate::commands::node::NodeCommand;
+use crate::commands::nodes::NodesArgs;
+use crate::commands::notebook::NotebookCommand;
+use crate::commands::overview::TopArgs;
+use crate::commands::plan::PlanArgs;
+use crate::commands::replay::ReplayCommand;
+use crate::commands::run::RunArgs;
+use crate::commands::schema::SchemaArgs;
+use crate::commands::simulate::args::SimulateArgs;
+use crate::commands::solve::SolveArgs;
+use crate::commands::submit::SubmitArgs;
+use crate::commands::supervisor::SupervisorArgs;
+use crate::commands::tenants::{TenantCommand, TenantsArgs};
+use crate::commands::timeline::TimelineArgs;
+use crate::commands::version::VersionArgs;
+use crate::commands::webhook::WebhookCommand;
+use crate::commands::whatif::WhatifArgs;
+use crate::demo::DemoArgs;
+use crate::serve::args::ServeArgs;
+use crate::up::args::UpArgs;
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
@@ -62,411 +66,62 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
-/// Flags of every command.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Cluster and output")]
-pub struct Global {
-    /// The broker: one or more NATS URLs. Default: the local cluster of --data, if one runs.
-    #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]
-    pub server: Option<String>,
-    /// Folder of the local cluster: broker, containers, checkpoints, snapshots.
-    #[arg(long, global = true, env = "DORMOUSE_DATA", value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// First token of every subject, so that clusters can share an account.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_PREFIX",
-        default_value = "dormouse",
-        hide_default_value = true
-    )]
-    pub prefix: Prefix,
-    /// NATS credentials file.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_CREDS",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub creds: Option<PathBuf>,
-    /// File with an nkey seed.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_NKEY",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub nkey: Option<PathBuf>,
-    /// Certificates to trust (PEM), beyond the system's.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_TLS_CA",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub tls_ca: Option<PathBuf>,
-    /// This client's own certificate (PEM), where the broker asks for one.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_TLS_CERT",
-        value_name = "FILE",
-        requires = "tls_key",
-        hide_short_help = true
-    )]
-    pub tls_cert: Option<PathBuf>,
-    /// The key of --tls-cert (PEM).
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_TLS_KEY",
-        value_name = "FILE",
-        requires = "tls_cert",
-        hide_short_help = true
-    )]
-    pub tls_key: Option<PathBuf>,
-    /// Talk to brokers on other machines without TLS.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_PLAINTEXT",
-        value_parser = clap::builder::FalseyValueParser::new(),
-        action = clap::ArgAction::SetTrue,
-        hide_short_help = true
-    )]
-    pub plaintext: bool,
-    /// Output format: table, wide, json or yaml (`log export`: the file to write).
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "DORMOUSE_OUTPUT",
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub output: OutputArg,
-    /// Overwrite existing files of the same names.
-    #[arg(long, global = true, hide_short_help = true)]
-    pub overwrite: bool,
-    /// Configuration file (YAML) with server, data, creds, nkey, tls_ca.
-    #[arg(
-        long,
-        global = true,
-        env = "DORMOUSE_CONFIG",
-        value_name = "FILE",
-        hide_short_help = true
-    )]
-    pub config: Option<PathBuf>,
-}
-
-/// Output formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Table,
-    /// For people with wide screens.
-    Wide,
-    /// One JSON value; streams print one value a line.
-    Json,
-    /// YAML.
-    Yaml,
-}
-
-/// The value of `-o`: a format, or for `log export` a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OutputArg {
-    Format(Output),
-    File(PathBuf),
-}
-
-impl std::str::FromStr for OutputArg {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Output::from_str(text, true).map_or_else(|_| Self::File(text.into()), Self::Format))
-    }
-}
-
-impl Global {
-    /// Returns the output format.
-    ///
-    /// # Errors
-    /// A usage error if `-o` names a file but the command writes none.
-    pub fn format(&self) -> anyhow::Result<Output> {
-        match &self.output {
-            OutputArg::Format(output) => Ok(*output),
-            OutputArg::File(file) => anyhow::bail!(
-                "-o {} is not a format; write -o table, wide, json or yaml",
-                file.display()
-            ),
-        }
-    }
+/// Reads a command line; none if it is not one of `up`.
+///
+/// # Errors
+/// If it is no command line.
+pub fn up_of(words: Vec<OsString>) -> clap::error::Result<Option<UpArgs>> {
+    Ok(match Cli::try_parse_from(words)?.command {
+        Some(Command::Up(args)) => Some(args),
+        _ => None,
+    })
 }
 
 /// All commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a local cluster: broker, services and nodes in this process
-    #[command(
-        after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its folder what it was started with: the next `up` needs no flags, and takes those that are given."
-    )]
     Up(UpArgs),
-    /// Stop the local cluster of `up`, in order
-    #[command(
-        after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where nothing runs."
-    )]
-    Down,
-    /// Run a demo: a local cluster that grows and shrinks real training jobs
-    #[command(
-        after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --export /tmp/log.jsonl"
-    )]
+    Down(DownArgs),
     Demo(DemoArgs),
-    /// Run one service of a cluster
-    #[command(
-        after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
-    )]
     Serve(Box<ServeArgs>),
-    /// Submit jobs from YAML or JSON files, folders, or - for standard input
-    #[command(
-        after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it was refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of `job wait`: 0 completed, 3 failed, 4 cancelled, 124 the time is over; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
-    )]
     Submit(SubmitArgs),
-    /// Run a command as a job: prints its output, returns its exit code, ^C cancels it
-    #[command(
-        after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
-    )]
     Run(RunArgs),
-    /// List jobs
-    #[command(
-        after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those that ended within the last hour; its last line says how many are left out. -o json and -o yaml have all, in the order of their admission, where no flag says otherwise."
-    )]
     Jobs(JobsArgs),
-    /// Show one job, or act on it
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job logs ads/lr -f\n  dormouse job cancel ads/lr"
-    )]
-    Job(JobCommand),
-    /// List nodes
-    #[command(
-        after_help = "Examples:\n  dormouse nodes\n  dormouse nodes --all       # with those that were lost long ago\n  dormouse nodes -o json"
-    )]
-    Nodes(NodesArgs),
-    /// Act on a node
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse node show n1\n  dormouse node drain n1 --reason 'a new disk'\n  dormouse node restore n1"
-    )]
-    Node(NodeCommand),
-    /// List tenants: what each is entitled to, has, and waits for
-    #[command(
-        after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants --watch\n\nWEIGHT in brackets: not configured, the policy's."
-    )]
-    Tenants(WatchArg),
-    /// Show one tenant, or set its entitlement
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant set ads --weight 3"
-    )]
-    Tenant(TenantCommand),
-    /// Post a tenant's events to an address, signed and in order
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook set ads https://hooks.example.org/dormouse"
-    )]
-    Webhook(WebhookCommand),
-    /// Show the cluster at a glance: policy, use, jobs by phase
-    #[command(
-        after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json\n  dormouse cluster prune --older-than 7       # what would be removed on this machine's nodes\n  dormouse cluster prune --older-than 7 --yes"
-    )]
-    Cluster(ClusterArgs),
-    /// Set the cluster's policy from a YAML or JSON file, or - for standard input; without a file, show the
-    /// policy
-    #[command(
-        after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
-    )]
-    Configure(ConfigureArgs),
-    /// Read the log
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.dmlog"
-    )]
-    Log(LogCommand),
-    /// Reconstruct and check past states and decisions
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse replay state --at 10:00:00\n  dormouse replay verify"
-    )]
-    Replay(ReplayCommand),
-    /// Run the optimizer once on a problem in a file, without a cluster
-    #[command(
-        after_help = "Examples:\n  dormouse solve problem.json\n  dormouse solve - < problem.json"
-    )]
-    Solve(FileArg),
-    /// Simulate a cluster: the real services over a virtual clock
-    #[command(
-        after_help = "Examples:\n  dormouse simulate scenario.json\n  dormouse simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse simulate table2:1..20 --policy dorm-3,default\n  dormouse simulate scenario.json --log log.dmlog && dormouse replay verify --log log.dmlog\n  dormouse simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse simulate --faults 1..100\n  dormouse simulate serving:a serving:b serving:c --seeds 1..10"
-    )]
-    Simulate(SimulateArgs),
-    /// Draw a metric over time
-    #[command(
-        after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
-    )]
-    Timeline(TimelineArgs),
-    /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
-    #[command(
-        after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
-    )]
-    Explain(ExplainArgs),
-    /// Predict the effect of a job, a drain, a node or a policy before submitting it
-    #[command(
-        after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan --tenant ads job.yaml -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
-    )]
-    Plan(PlanArgs),
-    /// Fork the log, change something, and compare the outcomes
-    #[command(
-        after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far that is off the log is the model's error. Users who react to waiting are not modelled."
-    )]
-    Whatif(WhatifArgs),
-    /// Account for each tenant's and job's entitlement, use, lent and lost share, to the last unit
-    #[command(
-        after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
-    )]
-    Ledger(LedgerArgs),
-    /// Open a notebook, or list them
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse notebook open ads/analysis\n  dormouse notebook list"
-    )]
-    Notebook(NotebookCommand),
-    /// Make, replace and revoke keys at the brokers, while they run
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n  dormouse accounts list --keys keys"
-    )]
-    Accounts(AccountsCommand),
-    /// Print a tenant's key or a service's token for the gateway
-    #[command(
-        after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"
-    )]
-    Key(KeyArgs),
-    /// Print the shell's completion script
-    #[command(
-        after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of jobs, of nodes and of tenants are completed too, from the cluster."
-    )]
-    Completion {
-        /// Shell.
-        shell: clap_complete::Shell,
-    },
-    /// Print the names that a shell completes
-    #[command(hide = true)]
-    Names {
-        /// Names to print.
-        of: NamesOf,
-    },
-    /// Print the JSON Schema of a document, for editors
-    #[command(
-        after_help = "Examples:\n  dormouse schema job > job.schema.json\n  dormouse schema policy -o yaml\n\nEditors with the YAML language server take it from the document's first line:\n# yaml-language-server: $schema=job.schema.json"
-    )]
-    Schema {
-        /// Document type.
-        of: SchemaOf,
-    },
-    /// Show the version of this build and of the broker that `up` would run
-    #[command(after_help = "Examples:\n  dormouse version\n  dormouse version -o json")]
-    Version,
-    /// Check that this machine and the cluster have all they need, with advice
-    #[command(
-        after_help = "Examples:\n  dormouse doctor\n  dormouse doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse doctor -o json\n\nIt changes nothing. Exit code: 0 nothing has failed (warnings do not count), 1 something has."
-    )]
-    Doctor,
-    /// Show the cluster and its live jobs, refreshed every two seconds
-    #[command(
-        after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
-    )]
-    Top(TopArgs),
-    /// Supervises a node's containers. The agent starts `supervisor FOLDER` (an absolute path), which is parsed
-    /// before this command line
-    #[command(hide = true)]
-    Supervisor(SupervisorArgs),
-}
-
-/// Kinds of names for completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum NamesOf {
-    Jobs,
-    /// Live and ended jobs, newest first.
-    AllJobs,
-    Nodes,
-    Tenants,
-}
-
-/// Documents with a JSON Schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SchemaOf {
-    /// A job.
-    Job,
-    /// The cluster's policy.
-    Policy,
-}
-
-/// Arguments of `top`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct TopArgs {
-    /// Seconds between two refreshes.
-    #[arg(
-        long = "every",
-        default_value = "2",
-        value_name = "SECONDS",
-        value_parser = list::between_looks
-    )]
-    pub seconds: f64,
-}
-
-/// Arguments of `supervisor`.
-#[derive(Debug, Clone, Args)]
-pub struct SupervisorArgs {
-    /// End a node's containers in an engine, found by the labels of cluster and node.
-    #[arg(long, num_args = 2, required = true, value_names = ["CLUSTER", "NODE"])]
-    pub engine: Vec<String>,
-}
-
-/// Arguments of `cluster`.
-#[derive(Debug, Clone, Args)]
-pub struct ClusterArgs {
     #[command(subcommand)]
-    pub command: Option<ClusterCommand>,
-}
-
-/// Subcommands of `cluster`.
-#[derive(Debug, Clone, Subcommand)]
-pub enum ClusterCommand {
-    /// Show the files that ended containers have left on this machine's nodes, or remove them
-    #[command(
-        after_help = "Examples:\n  dormouse cluster prune                        # shows what would be removed\n  dormouse cluster prune --older-than 7 --yes"
-    )]
-    Prune(PruneArgs),
-}
-
-/// Arguments of `cluster prune`.
-#[derive(Debug, Clone, Args)]
-pub struct PruneArgs {
-    /// Only files last written to at least this many days ago.
-    #[arg(long, default_value_t = 30, value_name = "DAYS")]
-    pub older_than: u32,
-    /// Remove the files; without this flag they are only shown.
-    #[arg(long)]
-    pub yes: bool,
-}
-
-/// A file argument.
-#[derive(Debug, Clone, Args)]
-pub struct FileArg {
-    /// File; - is standard input.
-    pub file: PathBuf,
+    Job(JobCommand),
+    Nodes(NodesArgs),
+    #[command(subcommand)]
+    Node(NodeCommand),
+    Tenants(TenantsArgs),
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
+    Cluster(ClusterArgs),
+    Configure(ConfigureArgs),
+    #[command(subcommand)]
+    Log(LogCommand),
+    #[command(subcommand)]
+    Replay(ReplayCommand),
+    Solve(SolveArgs),
+    Simulate(SimulateArgs),
+    Timeline(TimelineArgs),
+    Explain(ExplainArgs),
+    Plan(PlanArgs),
+    Whatif(WhatifArgs),
+    Ledger(LedgerArgs),
+    #[command(subcommand)]
+    Notebook(NotebookCommand),
+    #[command(subcommand)]
+    Accounts(AccountsCommand),
+    Key(KeyArgs),
+    Completion(CompletionArgs),
+    Names(NamesArgs),
+    Schema(SchemaArgs),
+    Version(VersionArgs),
+    Doctor(DoctorArgs),
+    Top(TopArgs),
+    Supervisor(SupervisorArgs),
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_norway::Value as Yaml;
 
-use crate::cli::{Global, Output};
+use crate::cli::global::{Global, Output};
 use crate::commands::key_identity;
 use crate::error::Coded;
 

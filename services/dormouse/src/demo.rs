@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer, sanitize,
@@ -23,7 +24,6 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::DemoArgs;
 use crate::commands::history::{History, read_log};
 use crate::commands::{log as log_command, replay};
 use crate::context::{Context, read_document};
@@ -31,6 +31,20 @@ use crate::error::DONE;
 use crate::render::{self, Style};
 use crate::up::{LocalCluster, LocalOptions};
 use crate::{clock, load, print, serve};
+
+/// Run a demo: a local cluster that grows and shrinks real training jobs
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --export /tmp/log.jsonl"
+)]
+pub struct DemoArgs {
+    /// Folder of the example jobs.
+    #[arg(long, default_value = "deploy/examples", value_name = "DIR")]
+    pub examples: PathBuf,
+    /// File for the exported log.
+    #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
+    pub export: PathBuf,
+}
 
 const PATIENCE: Duration = Duration::from_secs(1_800);
 

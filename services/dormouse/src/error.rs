@@ -3,7 +3,7 @@
 use dormouse_messages::sanitize;
 use serde_json::json;
 
-use crate::cli::Output;
+use crate::cli::global::Output;
 use crate::print;
 
 /// Exit code: success.

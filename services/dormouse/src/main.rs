@@ -1,6 +1,6 @@
 //! The `dormouse` command: a local cluster, the services, and every query about them.
 //!
-//! - `cli` declares commands and flags; `commands` runs most of them.
+//! - `cli` declares the command line; `commands` has most commands, with their flags.
 //! - `up`, `serve`, `web` and `demo` run clusters, services, the page and the demo.
 //! - `context` finds the cluster; `print`, `render`, `describe` and `error` make the output.
 //! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure; `build_id` names the build.
@@ -29,10 +29,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use cli::{
-    Cli, ClusterArgs, ClusterCommand, Command, LogCommand, NodeCommand, Output, OutputArg,
-    TenantCommand,
-};
+use cli::global::{Output, OutputArg};
+use cli::{Cli, Command};
 use context::Context;
 use dormouse_messages::sanitize;
 use dormouse_node_agent::python::install;
@@ -83,7 +81,7 @@ fn parsed() -> Result<Cli, clap::Error> {
         let words: Vec<String> = std::env::args().collect();
         cli::others::with_tip(error, &words)
     })?;
-    let given = up::former::given(&matches);
+    let given = up::former::given(&Cli::command(), &matches);
     let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
     if let Some(Command::Up(args)) = &mut cli.command {
         args.given = given;
@@ -137,8 +135,8 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         return commands::overview::run(&context).await;
     };
     match command {
-        Command::Up(args) => up::run(&context, &args).await,
-        Command::Down => commands::down::run(&context).await,
+        Command::Up(args) => up::run(&context, &args, cli::up_of).await,
+        Command::Down(_) => commands::down::run(&context).await,
         Command::Demo(args) => demo::run(&context, &args).await,
         Command::Serve(args) => serve::run(&context, &args).await,
         Command::Submit(args) => commands::submit::run(&context, &args).await,
@@ -146,29 +144,14 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Jobs(args) => commands::jobs::run(&context, &args).await,
         Command::Job(command) => commands::job::run(&context, &command).await,
         Command::Nodes(args) => commands::nodes::run(&context, args).await,
-        Command::Node(command) => node(&context, &command).await,
-        Command::Tenants(watch) => commands::tenants::run(&context, watch).await,
+        Command::Node(command) => commands::node::run(&context, &command).await,
+        Command::Tenants(args) => commands::tenants::run(&context, args).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
-        Command::Tenant(command) => tenant(&context, &command).await,
+        Command::Tenant(command) => commands::tenants::tenant(&context, &command).await,
         Command::Accounts(command) => commands::accounts::run(&context, &command).await,
-        Command::Cluster(ClusterArgs { command: None }) => commands::nodes::cluster(&context).await,
-        Command::Cluster(ClusterArgs {
-            command: Some(ClusterCommand::Prune(args)),
-        }) => commands::prune::run(&context, &args).await,
+        Command::Cluster(args) => commands::cluster::run(&context, &args).await,
         Command::Configure(args) => commands::configure::configure(&context, &args).await,
-        Command::Log(LogCommand::Tail { from, who }) => {
-            commands::log::tail(&context, from, who.as_deref()).await
-        }
-        Command::Log(LogCommand::Export { from, to, log }) => {
-            commands::log::export(&context, from, to, &log).await
-        }
-        Command::Log(LogCommand::Slice {
-            range,
-            anonymise,
-            log,
-        }) => commands::slice::slice(&context, range, anonymise, &log).await,
-        Command::Log(LogCommand::Trace { point }) => commands::slice::trace(&context, &point).await,
-        Command::Log(LogCommand::Import { file }) => commands::log::import(&context, &file).await,
+        Command::Log(command) => commands::log::run(&context, &command).await,
         Command::Replay(command) => commands::replay::run(&context, &command).await,
         Command::Solve(args) => commands::solve::run(&context, &args),
         Command::Simulate(args) => commands::simulate::run(&context, &args),
@@ -179,41 +162,12 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
         Command::Notebook(command) => commands::notebook::run(&context, &command).await,
         Command::Key(args) => commands::key::run(&context, &args),
-        Command::Supervisor(args) => {
-            if let [cluster, node] = &args.engine[..] {
-                dormouse_node_agent::docker::end_all(cluster, node).await;
-            }
-            Ok(error::DONE)
-        }
-        Command::Completion { shell } => commands::names::completion(shell),
-        Command::Names { of } => commands::names::run(&context, of).await,
-        Command::Schema { of } => commands::schema::run(&context, of),
-        Command::Version => commands::version::run(&context),
-        Command::Doctor => commands::doctor::run(&context).await,
-        Command::Top(args) => commands::overview::top(&context, args.seconds).await,
-    }
-}
-
-async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8> {
-    match command {
-        TenantCommand::Show(args) => commands::tenants::show(context, args).await,
-        TenantCommand::Set(args) => commands::tenants::set(context, args).await,
-        TenantCommand::Remove(args) => commands::tenants::remove(context, args).await,
-        TenantCommand::Create(args) => commands::tenants::create(context, args).await,
-        TenantCommand::User(command) => commands::accounts::user(context, command).await,
-    }
-}
-
-async fn node(context: &Context, command: &NodeCommand) -> anyhow::Result<u8> {
-    match command {
-        NodeCommand::Show(args) => {
-            commands::nodes::show(context, &args.node.name, args.watch).await
-        }
-        NodeCommand::Drain(args) => commands::configure::drain(context, args).await,
-        NodeCommand::Restore(args) => commands::configure::restore(context, args).await,
-        NodeCommand::Fence(args) => commands::configure::fence(context, args).await,
-        NodeCommand::Label(args) => commands::node::set_labels(context, args).await,
-        NodeCommand::Taint(args) => commands::node::set_taints(context, args).await,
-        NodeCommand::Remove(args) => commands::node::remove(context, args).await,
+        Command::Supervisor(args) => Ok(commands::supervisor::run(&args).await),
+        Command::Completion(args) => commands::names::completion(args, &mut Cli::command()),
+        Command::Names(args) => commands::names::run(&context, args).await,
+        Command::Schema(args) => commands::schema::run(&context, args),
+        Command::Version(_) => commands::version::run(&context),
+        Command::Doctor(_) => commands::doctor::run(&context).await,
+        Command::Top(args) => commands::overview::top(&context, args).await,
     }
 }

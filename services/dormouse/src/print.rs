@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cli::Output;
+use crate::cli::global::Output;
 
 const LINE: u64 = 1 << 16;
 

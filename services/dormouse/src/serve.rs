@@ -23,13 +23,14 @@ use dormouse_runtime::{
 use dormouse_state::{ClusterState, NodePhase};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::DONE;
+use crate::serve::args::{GatewayArgs, ServeArgs, ServiceArg};
 use crate::{build_id, web};
 
 mod api;
+pub mod args;
 mod role;
 
 pub use role::Role;
@@ -399,7 +400,6 @@ fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConf
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: engine_label(prefix, &context.data),
-        former_cluster: Some(prefix.to_owned()),
         gone: args.gone_after.map(if_gone).transpose()?,
         ..local
     })

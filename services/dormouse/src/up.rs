@@ -7,6 +7,7 @@
 //! All share one connection and one thread. Stopping `up` stops no container: the next `up` on the folder
 //! adopts them, with the flags that [`former`] has kept.
 
+pub mod args;
 pub mod former;
 
 use std::collections::BTreeSet;
@@ -23,11 +24,12 @@ use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ServiceArg, SyncArg, UpArgs};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+use crate::serve::args::ServiceArg;
 use crate::serve::{self, Role};
+use crate::up::args::{SyncArg, UpArgs};
 use crate::{build_id, web};
 
 const SERVICES: [ServiceArg; 6] = [
@@ -312,8 +314,8 @@ fn machine(nodes: u32) -> Amounts {
 ///
 /// # Errors
 /// If a part does not start, or ends.
-pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
-    let former::Resolved { args, flags, said } = former::resolve(&context.data, args)?;
+pub async fn run(context: &Context, args: &UpArgs, parse: former::Parse) -> anyhow::Result<u8> {
+    let former::Resolved { args, flags, said } = former::resolve(&context.data, args, parse)?;
     if args.metrics.is_some() && LocalBroker::runs_in(&context.broker_dir()) {
         // A running cluster also occupies the metrics' address, but that error would not help.
         return Err(BrokerError::InUse(context.broker_dir()).into());

@@ -2,10 +2,11 @@
 
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use dormouse_messages::{Recorded, Sequence};
 use dormouse_replay::LogReader;
 use dormouse_replay::history::slice::States;
@@ -14,11 +15,40 @@ use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
 use crate::build_id;
-use crate::cli::WebArgs;
+use crate::cli::point::LogFileArg;
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::describe::describe;
 use crate::print;
+
+/// Arguments of `serve web`.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Of the page")]
+pub struct WebArgs {
+    /// Address of the page. Addresses beyond this machine need token, certificate and key.
+    #[arg(
+        long,
+        env = "DORMOUSE_PAGE",
+        default_value = "127.0.0.1:8090",
+        value_name = "ADDRESS"
+    )]
+    pub page: SocketAddr,
+    /// Name by which browsers reach the page, besides its address; may be repeated.
+    #[arg(long, env = "DORMOUSE_PAGE_HOST", value_name = "NAME[:PORT]")]
+    pub page_host: Vec<String>,
+    /// File with the page's token: …/#token=TOKEN. Without a file, the page of a cluster makes a token at
+    /// each start and prints it.
+    #[arg(long, env = "DORMOUSE_PAGE_TOKEN", value_name = "FILE")]
+    pub page_token: Option<PathBuf>,
+    /// File with its certificates, in PEM.
+    #[arg(long, env = "DORMOUSE_PAGE_CERT", value_name = "FILE")]
+    pub page_cert: Option<PathBuf>,
+    /// File with the certificate's key, in PEM.
+    #[arg(long, env = "DORMOUSE_PAGE_KEY", value_name = "FILE")]
+    pub page_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogFileArg,
+}
 
 /// Queries are answered between batches.
 const BATCH: usize = 1_024;

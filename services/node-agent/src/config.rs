@@ -118,8 +118,6 @@ pub const GPU_LIBRARY: &str = "libdormouse_gpu.so";
 pub struct AgentConfig {
     /// Distinguishes clusters on one Docker engine, as label and in names.
     pub cluster: String,
-    /// The label of earlier builds. Containers with it in this agent's folder are ended.
-    pub former_cluster: Option<String>,
     /// Snapshots of other builds are not used.
     pub build: String,
     pub node: NodeId,
@@ -173,7 +171,6 @@ impl AgentConfig {
     pub fn local(node: NodeId, capacity: Amounts, data_dir: PathBuf) -> Self {
         Self {
             cluster: "dormouse".to_owned(),
-            former_cluster: None,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             node,
             capacity,

@@ -36,17 +36,11 @@ const HASH_DIGITS: usize = 64;
 pub struct ContainerRecord {
     pub container: ContainerId,
     pub request: Sequence,
-    #[serde(default)]
     pub supervised: Option<Supervised>,
-    #[serde(default)]
     pub is_stopped: bool,
-    #[serde(default)]
     pub asked: Option<Sequence>,
-    #[serde(default)]
     pub is_leaving: bool,
-    #[serde(default)]
     pub evicted: Option<String>,
-    #[serde(default)]
     pub environment: Option<String>,
 }
 
@@ -57,57 +51,13 @@ pub struct Supervised {
     pub boot: String,
     pub pid: u32,
     pub started_ticks: u64,
-    /// True for a supervisor, false for an earlier build's shell per container.
-    #[serde(default)]
-    pub is_supervisor: bool,
 }
 
 /// The position of copied output, per stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Noted")]
 pub struct Copied {
     pub stdout: CopiedStream,
     pub stderr: CopiedStream,
-}
-
-/// The stored form, and that of earlier builds.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Noted {
-    Apart {
-        stdout: CopiedStream,
-        stderr: CopiedStream,
-    },
-    Together {
-        at: String,
-        pieces: u64,
-        stdout: u64,
-        stderr: u64,
-    },
-}
-
-impl From<Noted> for Copied {
-    fn from(noted: Noted) -> Self {
-        match noted {
-            Noted::Apart { stdout, stderr } => Self { stdout, stderr },
-            Noted::Together {
-                at,
-                pieces,
-                stdout,
-                stderr,
-            } => {
-                let stream = |bytes| CopiedStream {
-                    at: at.clone(),
-                    pieces,
-                    bytes,
-                };
-                Self {
-                    stdout: stream(stdout),
-                    stderr: stream(stderr),
-                }
-            }
-        }
-    }
 }
 
 /// The position of one copied stream.
@@ -134,7 +84,6 @@ impl Supervised {
             boot: procfs::boot_id().to_owned(),
             pid: identity.pid,
             started_ticks: identity.started_ticks,
-            is_supervisor: true,
         }
     }
 
@@ -316,20 +265,6 @@ mod tests {
 
     fn container(text: &str) -> ContainerId {
         text.parse().expect("valid")
-    }
-
-    #[test]
-    fn what_an_earlier_build_has_copied_is_not_copied_again() {
-        let noted = r#"{"at": "2026-01-01T00:00:02Z", "pieces": 1, "stdout": 7, "stderr": 3}"#;
-        let copied: Copied = serde_json::from_str(noted).expect("read");
-        let (stdout, stderr) = (&copied.stdout, &copied.stderr);
-        assert_eq!((stdout.bytes, stderr.bytes), (7, 3));
-        assert_eq!((&stdout.at, stderr.pieces), (&stderr.at, 1));
-        let again = serde_json::to_string(&copied).expect("written");
-        assert_eq!(
-            serde_json::from_str::<Copied>(&again).expect("read"),
-            copied
-        );
     }
 
     #[test]

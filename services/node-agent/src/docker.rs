@@ -4,13 +4,12 @@
 //! - An init process forwards signals, because a first process without a handler ignores SIGTERM.
 //! - Folders keep their host paths, as under the process runtime.
 //!
-//! Files: `body` create requests, `deadline` ends all containers, `exec` attached programs, `former` earlier
-//! builds, `layers` other writes, `network` ports and addresses, `output` copied output, `pauses` removals.
+//! Files: `body` create requests, `deadline` ends all containers, `exec` attached programs, `layers` other
+//! writes, `network` ports and addresses, `output` copied output, `pauses` removals.
 
 pub(crate) mod body;
 mod deadline;
 mod exec;
-mod former;
 mod layers;
 mod network;
 mod output;
@@ -419,7 +418,6 @@ impl Inner {
     }
 
     async fn list(self: &Arc<Self>) -> Result<Vec<Found>, RuntimeError> {
-        self.end_former().await?;
         let listed = self.labelled(&self.config.cluster).await?;
         let mut found = Vec::new();
         for summary in listed {

@@ -31,7 +31,6 @@ use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::layout::Layout;
 use crate::preparing::Preparing;
-use crate::procfs;
 use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
 use crate::supervisor::client::{self, Supervisor};
 use crate::supervisor::protocol::{Orders, Settings};
@@ -158,15 +157,6 @@ impl Inner {
                 // The previous agent died before its request.
                 self.marks.remove(&mark.container, mark.request);
                 continue;
-            }
-            if !supervised.is_supervisor
-                && let Some(identity) = identity
-            {
-                // An earlier build's shell has no deadline.
-                let _ = identity.signal_group(Signal::SIGKILL);
-                procfs::members_of(identity.pid)
-                    .into_iter()
-                    .for_each(procfs::kill_process);
             }
             found.push(Found {
                 container: mark.container,

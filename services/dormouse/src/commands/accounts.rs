@@ -1,4 +1,4 @@
-//! `accounts …`, `tenant user …`: manages keys at the running brokers.
+//! `accounts …`: manages keys at the running brokers.
 //!
 //! The owner's key folder holds the root key, from which every account derives, and all issued credentials.
 
@@ -6,23 +6,134 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
 use dormouse_messages::events::{KeyCreated, KeyRevoked, KeyRotated};
-use dormouse_messages::who::Role;
 use dormouse_messages::{Event, TenantId, Writer};
 use dormouse_runtime::accounts::{
-    AccountError, Accounts, Beginning, Claims, Credentials, Principal, Root,
+    AccountError, Accounts, Beginning, Claims, Credentials, Principal, Root, SERVICES,
 };
 use dormouse_runtime::{Log, LogError, Settings};
 use serde_json::{Value, json};
 
-use crate::cli::{
-    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Output, Person, UserCommand,
-};
+use crate::cli::global::Output;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
+
+/// Make, replace and revoke keys at the brokers, while they run
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n  dormouse accounts list --keys keys"
+)]
+pub enum AccountsCommand {
+    /// Make a new cluster's root key, its brokers' configuration and its services' credentials
+    #[command(
+        after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n\nkeys/root.nk is what every account follows from: who has it makes any account. Keep it, and sys.creds, with the owner. Each service is given its own file."
+    )]
+    Init(InitArgs),
+    /// Make accounts of agents, gateways and operators on the running brokers, or replace a revoked key
+    #[command(
+        after_help = "Examples:\n  dormouse accounts add node-n0 node-n1 gateway-g0 --keys keys --server tls://nats-1:4222\n  dormouse accounts add operator-olga --keys keys\n  dormouse accounts add webhook --keys keys      # its key was revoked\n\nWrites keys/NAME.creds, which NAME is given, and makes the reader of the log of an agent or gateway."
+    )]
+    Add(AddArgs),
+    /// List the accounts that the brokers keep, each with its keys
+    #[command(after_help = "Examples:\n  dormouse accounts list --keys keys")]
+    List(KeysArg),
+    /// Replace a key and revoke the former key
+    #[command(
+        after_help = "Examples:\n  dormouse accounts rotate node-n0 --keys keys\n  dormouse accounts rotate placer --keys keys --keep      # both, until it is rotated again\n\nWrites keys/NAME.creds. Who runs with that file connects again with the new key by itself."
+    )]
+    Rotate(RotateArgs),
+    /// Revoke every key of a name and close its connections
+    #[command(after_help = "Examples:\n  dormouse accounts revoke operator-olga --keys keys")]
+    Revoke(AccountArgs),
+}
+
+/// The owner's key folder.
+#[derive(Debug, Clone, Args)]
+pub struct KeysArg {
+    /// Folder with the cluster's root key and all credentials.
+    #[arg(long, env = "DORMOUSE_KEYS", value_name = "DIR")]
+    pub keys: PathBuf,
+}
+
+/// Arguments of `accounts init`.
+#[derive(Debug, Clone, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    pub keys: KeysArg,
+    /// Folder in which each broker keeps the accounts.
+    #[arg(long, default_value = "$DORMOUSE_NATS_ACCOUNTS", value_name = "DIR")]
+    pub folder: String,
+}
+
+/// Arguments of `accounts add`.
+#[derive(Debug, Clone, Args)]
+pub struct AddArgs {
+    /// Such as node-n0, gateway-g0, operator-olga; also a service or tenant-ads with a revoked key.
+    #[arg(required = true, value_name = "NAME", value_parser = Holder::with_account)]
+    pub names: Vec<Holder>,
+    #[command(flatten)]
+    pub keys: KeysArg,
+}
+
+/// An account's principal and the user in the account.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    pub principal: Principal,
+    pub user: String,
+}
+
+impl Holder {
+    fn with_account(text: &str) -> Result<Self, String> {
+        let holder: Self = text.parse()?;
+        match holder.principal {
+            Principal::System => Err("the brokers' own key is made once; rotate it".to_owned()),
+            _ => Ok(holder),
+        }
+    }
+}
+
+impl FromStr for Holder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let principal = match text.strip_prefix("tenant-") {
+            _ if text == "sys" => Principal::System,
+            _ if SERVICES.contains(&text) => Principal::Control,
+            Some(tenant) => Principal::Tenant(TenantId::new(tenant).map_err(|it| it.to_string())?),
+            None => Principal::of_cluster(text).map_err(|_| {
+                format!("{text:?} is not a service, node-n0, gateway-g0, operator-olga or tenant-ads; for people there is `dormouse tenant user`")
+            })?,
+        };
+        Ok(Self {
+            principal,
+            user: text.to_owned(),
+        })
+    }
+}
+
+/// An argument that names a key's owner.
+#[derive(Debug, Clone, Args)]
+pub struct AccountArgs {
+    /// Such as node-n0, gateway-g0, operator-olga, tenant-ads, placer.
+    pub name: Holder,
+    #[command(flatten)]
+    pub keys: KeysArg,
+}
+
+/// Arguments of `accounts rotate`.
+#[derive(Debug, Clone, Args)]
+pub struct RotateArgs {
+    #[command(flatten)]
+    pub account: AccountArgs,
+    /// Keep the former key valid until the next rotation without --keep.
+    #[arg(long)]
+    pub keep: bool,
+}
 
 const ROOT: &str = "root.nk";
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(3);
@@ -44,55 +155,6 @@ pub async fn run(context: &Context, command: &AccountsCommand) -> anyhow::Result
         AccountsCommand::Revoke(args) => {
             revoke(context, &args.keys, &args.name.principal, &args.name.user).await
         }
-    }
-}
-
-/// Runs `tenant user …`.
-///
-/// # Errors
-/// If a file cannot be written, or the brokers refuse.
-pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8> {
-    match command {
-        UserCommand::Add(args) => {
-            let person = of(&args.user.person, args.role);
-            let folder = &args.user.keys;
-            let (accounts, _turn) = connect_to_change(context, folder).await?;
-            let tenant = Principal::Tenant(args.user.person.tenant.clone());
-            if accounts.claims(&tenant).await.map_err(coded)?.is_none() {
-                let tenant = &args.user.person.tenant;
-                let message = format!(
-                    "there is no tenant {tenant}; `dormouse tenant create {tenant}` makes it"
-                );
-                return Err(Coded::new("not_found", message).into());
-            }
-            let name = person.name();
-            let (path, created) = issue(&accounts, folder, &person, &name).await?;
-            note(context, folder, created).await;
-            said(
-                context,
-                &name,
-                &path,
-                &format!("{name} is made, a {}", args.role),
-            )
-        }
-        UserCommand::Revoke(args) => {
-            let person = of(&args.person, Role::Viewer);
-            revoke(context, &args.keys, &person, &person.name()).await
-        }
-        UserCommand::Rotate(args) => {
-            // The role is in the account; this one is a placeholder.
-            let person = of(&args.user.person, Role::Viewer);
-            let name = person.name();
-            rotate(context, &args.user.keys, &person, &name, args.keep).await
-        }
-    }
-}
-
-fn of(person: &Person, role: Role) -> Principal {
-    Principal::Person {
-        tenant: person.tenant.clone(),
-        user: person.user.clone(),
-        role,
     }
 }
 
@@ -190,7 +252,7 @@ pub(super) async fn connect_to_change(
     }
 }
 
-fn coded(error: AccountError) -> anyhow::Error {
+pub(super) fn coded(error: AccountError) -> anyhow::Error {
     let code = match &error {
         AccountError::Unknown(_) => "not_found",
         AccountError::Exists(_) => "exists",
@@ -235,7 +297,7 @@ fn tenant_of(principal: &Principal) -> Option<TenantId> {
 
 /// Records the brokers' change on the log. A failure is only reported: the change holds, and a new cluster
 /// has no log yet.
-async fn note(context: &Context, keys: &KeysArg, event: Event) {
+pub(super) async fn note(context: &Context, keys: &KeysArg, event: Event) {
     let noted = async {
         let log = owner(context, keys).connect().await?;
         log.head().await?;
@@ -263,7 +325,7 @@ async fn add(context: &Context, args: &AddArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-fn said(context: &Context, name: &str, path: &Path, words: &str) -> anyhow::Result<u8> {
+pub(super) fn said(context: &Context, name: &str, path: &Path, words: &str) -> anyhow::Result<u8> {
     let answer = json!({"name": name, "credentials": path});
     print_one(
         context,
@@ -281,7 +343,7 @@ fn print_one(context: &Context, answer: &Value, words: &str) -> anyhow::Result<u
     Ok(DONE)
 }
 
-async fn rotate(
+pub(super) async fn rotate(
     context: &Context,
     keys: &KeysArg,
     principal: &Principal,
@@ -322,7 +384,7 @@ impl From<AccountError> for Rotated {
     }
 }
 
-async fn revoke(
+pub(super) async fn revoke(
     context: &Context,
     keys: &KeysArg,
     principal: &Principal,
@@ -405,4 +467,27 @@ async fn list(context: &Context, keys: &KeysArg) -> anyhow::Result<u8> {
         }
     }
     Ok(DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_are_read_or_refused() {
+        for name in [
+            "sys",
+            "placer",
+            "operator",
+            "node-n0",
+            "operator-olga",
+            "tenant-ads",
+        ] {
+            let holder: Holder = name.parse().expect(name);
+            assert_eq!(holder.user, name);
+        }
+        for wrong in ["user-ads.alice", "n0", "tenant-", "tenant-a.b"] {
+            assert!(wrong.parse::<Holder>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
+use clap::{Args, Subcommand};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{JobId, Resource, TenantId};
 use dormouse_projections::nodes::NodeState;
@@ -15,11 +16,86 @@ use super::jobs::{Chosen, chosen};
 use super::known::never_fits;
 use super::wait::worse;
 use super::{caught_up, query};
-use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
+use crate::cli::global::Output;
+use crate::cli::list::WhichArgs;
+use crate::cli::since::Limit;
+use crate::cli::weight::weight;
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR};
 use crate::print;
 use crate::render::{self, Style};
+
+/// Subcommands of `job` that change jobs.
+#[derive(Debug, Subcommand)]
+pub enum ChangeCommand {
+    /// Cancel a job, or all that match
+    #[command(
+        after_help = "Examples:\n  dormouse job cancel ads/lr\n  dormouse job cancel --tenant ads --phase queued --name 'lr-*'"
+    )]
+    Cancel(WhichArgs),
+    /// Put a job on hold: it gets no resources, and releases its containers after a checkpoint
+    #[command(
+        after_help = "Examples:\n  dormouse job hold ads/lr\n  dormouse job hold --tenant ads --phase queued --yes"
+    )]
+    Hold {
+        #[command(flatten)]
+        which: WhichArgs,
+        /// Also hold a job that runs without a checkpoint and will start from the beginning after its
+        /// release.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Release a held job into the queue
+    #[command(
+        after_help = "Examples:\n  dormouse job release ads/lr\n  dormouse job release --tenant ads --name 'lr-*' --yes"
+    )]
+    Release(WhichArgs),
+    /// Stop a job after a checkpoint and start it when resources allow
+    #[command(after_help = "Examples:\n  dormouse job requeue ads/lr")]
+    Requeue {
+        #[command(flatten)]
+        which: WhichArgs,
+        /// Also requeue a job that runs without a checkpoint and will start from the beginning.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Change a job's weight, bounds, priority, limits or GPU maximum
+    #[command(
+        after_help = "Examples:\n  dormouse job revise ads/lr --priority 10\n  dormouse job revise ads/lr --containers 2..16 --time-limit 4h\n  dormouse job revise ads/lr --gpu-limit 0.8\n  dormouse job revise --tenant ads --name 'lr-*' --time-limit none --yes"
+    )]
+    Revise(ReviseArgs),
+}
+
+/// Arguments of `job revise`.
+#[derive(Debug, Clone, Args)]
+pub struct ReviseArgs {
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Weight of its fair share.
+    #[arg(long, allow_negative_numbers = true, value_parser = weight)]
+    pub weight: Option<u32>,
+    /// Fewest and most containers.
+    #[arg(long, value_name = "MIN..MAX", value_parser = bounds)]
+    pub containers: Option<(u32, u32)>,
+    /// Place in the tenant's queue: the highest priority goes first.
+    #[arg(long, allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    /// Time limit in all, such as 90s, 30m, 12h or 7d; none lifts the limit.
+    #[arg(long, value_name = "TIME")]
+    pub time_limit: Option<Limit>,
+    /// Longest wait for the first start; none lifts the limit.
+    #[arg(long, value_name = "TIME")]
+    pub queue_limit: Option<Limit>,
+    /// Largest part of a GPU while others leave it idle, from the request to 1; running containers go on.
+    #[arg(long, value_name = "PART")]
+    pub gpu_limit: Option<String>,
+}
+
+fn bounds(text: &str) -> Result<(u32, u32), String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+    Ok((number(min)?, number(max)?))
+}
 
 const RELEASE: &str = "release";
 
@@ -36,7 +112,7 @@ const NOT_ON_HOLD: &str = "not_on_hold";
 ///
 /// # Errors
 /// If a job is refused, or no admission service answers.
-pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
+pub async fn run(context: &Context, command: &ChangeCommand) -> anyhow::Result<u8> {
     let fields = |name: &str, value: bool, force: bool| {
         let mut fields = Map::new();
         fields.insert(name.to_owned(), value.into());
@@ -46,31 +122,30 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         fields
     };
     let (which, change) = match command {
-        JobCommand::Cancel(which) => (which, change("cancel", "cancel", Map::new())),
-        JobCommand::Hold { which, force } => {
+        ChangeCommand::Cancel(which) => (which, change("cancel", "cancel", Map::new())),
+        ChangeCommand::Hold { which, force } => {
             let fields = fields("held", true, *force);
             (which, change("hold", "revise", fields))
         }
-        JobCommand::Release(which) => {
+        ChangeCommand::Release(which) => {
             let fields = fields("held", false, false);
             (which, change(RELEASE, "revise", fields))
         }
-        JobCommand::Requeue { which, force } => {
+        ChangeCommand::Requeue { which, force } => {
             let fields = fields("requeue", true, *force);
             (which, change("requeue", "revise", fields))
         }
-        JobCommand::Revise(args) => (&args.which, change("revise", "revise", revised(args)?)),
-        _ => bail!("no change of jobs"),
+        ChangeCommand::Revise(args) => (&args.which, change("revise", "revise", revised(args)?)),
     };
     let log = context.connect_to_submit().await?;
     let Some(jobs) = confirmed(&log, which, &change).await? else {
         return Ok(DONE);
     };
     match command {
-        JobCommand::Release(which) if !which.filter.ids.is_empty() => {
+        ChangeCommand::Release(which) if !which.filter.ids.is_empty() => {
             release(context, &log, jobs, &change).await
         }
-        JobCommand::Revise(args) => {
+        ChangeCommand::Revise(args) => {
             let before = match &jobs[..] {
                 [job] => spec(&log, job).await,
                 _ => None,
@@ -195,7 +270,7 @@ const fn change(verb: &'static str, message: &'static str, fields: Map<String, V
 }
 
 fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
-    let limit = |limit: Option<crate::cli::Limit>| limit.map(|limit| json!(limit.0));
+    let limit = |limit: Option<crate::cli::since::Limit>| limit.map(|limit| json!(limit.0));
     let fields = [
         ("weight", args.weight.map(Value::from)),
         (

@@ -1,25 +1,41 @@
-//! `configure`, `node drain`, `node restore`, `node fence`: appends operators' events.
+//! `configure`: sets the policy, and appends operators' events.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeFenced, NodeRestored};
+use clap::Args;
+use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
 use dormouse_messages::{Event, Sequence, Writer, suggest};
-use dormouse_projections::nodes::NodeState;
-use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodeRow, NodesAnswer};
+use dormouse_projections::queries::ClusterAnswer;
 use dormouse_runtime::{AppendError, Appender, Log};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{agents, caught_up, query};
-use crate::cli::{ConfigureArgs, DrainArgs, FenceArgs, NodeArg};
+use super::query;
+use crate::cli::streams::StreamArgs;
 use crate::context::{Context, read_map, shown};
 use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
+
+/// Set the cluster's policy from a YAML or JSON file, or - for standard input; without a file, show the
+/// policy
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
+)]
+pub struct ConfigureArgs {
+    /// Policy document; - is standard input. Without a document, the current policy is shown.
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub streams: StreamArgs,
+    /// Make the log reader for an agent or gateway whose key may not: node-NAME or gateway-NAME.
+    #[arg(long, value_name = "NAME")]
+    pub reader: Vec<String>,
+}
 
 const ATTEMPTS: u32 = 100;
 
@@ -296,107 +312,6 @@ fn in_words(policy: &Policy) -> String {
     ];
     let lines = lines.map(|(name, text)| format!("\n  {name:<11} {text}"));
     lines.concat()
-}
-
-async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
-    let log = context.connect().await?;
-    caught_up(&log).await?;
-    let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
-    if let Some(node) = nodes.nodes.iter().find(|node| node.node == args.name) {
-        return Ok(node.clone());
-    }
-    let names = nodes.nodes.iter().map(|row| row.node.as_str());
-    let near = suggest::hint(suggest::nearest(args.name.as_str(), names));
-    let message = format!(
-        "there is no node {}{near}; `dormouse nodes --all` lists them",
-        args.name
-    );
-    Err(Coded::new("not_found", message).into())
-}
-
-/// Runs `node fence NAME`. Jobs start elsewhere at once: live containers would run twice.
-///
-/// # Errors
-/// If there is no such node, its agent answers, or the event cannot be appended.
-pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
-    let FenceArgs {
-        name,
-        reason,
-        force,
-    } = args.clone();
-    let log = context.connect().await?;
-    caught_up(&log).await?;
-    let node: NodeDetail = query(&log, "node", json!({"node": name})).await?;
-    if node.row.lost_at.is_some() {
-        return unchanged(context, &format!("{name} is lost already"));
-    }
-    if !force && agents::answers(&log, &name).await {
-        let why = format!(
-            "the agent of {name} answers, so what runs there has not ended and would run twice; `dormouse node drain {name}` moves it, or stop the agent first, or say it all the same with --force"
-        );
-        return Err(Coded::new("not_ended", why).into());
-    }
-    let fenced = NodeFenced {
-        node: name.clone(),
-        incarnation: node.agent_incarnation,
-        reason,
-    };
-    let said = format!("{name} is lost: what ran there is started elsewhere");
-    append_to(log, context, vec![Event::from(fenced)], &said).await
-}
-
-fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
-    let answer = json!({"sequence": null});
-    print::value(context.output()?, &answer, |_, _| said.to_owned())?;
-    Ok(DONE)
-}
-
-/// Runs `node drain NAME`.
-///
-/// # Errors
-/// If there is no such node or the event cannot be appended.
-pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
-    let node = args.node.name.clone();
-    let changes = args.reason.is_some() || args.deadline.is_some();
-    let is_drained = row(context, &args.node).await?.drained_at.is_some();
-    if is_drained && !changes {
-        return unchanged(context, &format!("{node} is drained already"));
-    }
-    let deadline_s = args.deadline.map(|deadline| deadline.0);
-    let said = match deadline_s {
-        None => format!(
-            "{node} is drained: what can move, moves; a job without a checkpoint stays until it ends"
-        ),
-        Some(s) => format!("{node} is drained: what can move, moves; the rest is stopped in {s} s"),
-    };
-    let event = NodeDrained {
-        node,
-        reason: args.reason.clone(),
-        deadline_s,
-    };
-    append(context, Event::from(event), &said).await
-}
-
-/// Runs `node restore NAME`.
-///
-/// # Errors
-/// If there is no such node or the event cannot be appended.
-pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
-    let node = args.name.clone();
-    let row = row(context, args).await?;
-    if row.drained_at.is_none() && row.state != NodeState::Quarantined {
-        return unchanged(
-            context,
-            &format!("{node} is neither drained nor quarantined"),
-        );
-    }
-    let said = match row.state {
-        NodeState::Lost => {
-            format!("{node} is lost now; it takes containers again when its agent is back")
-        }
-        _ => format!("{node} takes containers again"),
-    };
-    append(context, Event::from(NodeRestored { node }), &said).await
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use dormouse_replay::history::diff::{DiffAnswer, PolicyDiff, Side, logs};
 use dormouse_replay::scenario::settings::Setting;
 
 use super::history::open_at;
-use crate::cli::{LogFileArg, PointArgs};
+use crate::cli::point::{LogFileArg, PointArgs};
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::{Coded, DONE};

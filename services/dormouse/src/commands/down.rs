@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use dormouse_projections::queries::ClusterAnswer;
 use dormouse_runtime::LocalBroker;
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,6 +17,13 @@ use super::query;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
+
+/// Stop the local cluster of `up`, in order
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where nothing runs."
+)]
+pub struct DownArgs;
 
 /// Services have 10 s, the broker 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);

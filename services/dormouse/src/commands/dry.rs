@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::documents::Written;
 use super::history::read_log;
 use super::known::never_fits;
-use crate::cli::Output;
+use crate::cli::global::Output;
 use crate::clock;
 use crate::context::Context;
 use crate::error::{DONE, ERROR};

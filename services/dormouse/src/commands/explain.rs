@@ -2,16 +2,36 @@
 
 use std::sync::Arc;
 
+use clap::Args;
 use comfy_table::Cell;
-use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
+use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, SOLVES, Subject};
 
 use super::history::open_at;
-use crate::cli::{ExplainArgs, Output};
+use crate::cli::global::Output;
+use crate::cli::point::PointArgs;
 use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print::{self, Growing};
 use crate::render::{Style, date, right};
+
+/// Explain a job, a tenant, a node or a decision, and find changes with another outcome
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
+)]
+pub struct ExplainArgs {
+    /// A job (tenant/name), epoch/N, or the word tenant or node before a name.
+    #[arg(value_name = "ID|epoch/N|tenant|node")]
+    pub what: String,
+    /// Name of the tenant or node.
+    pub name: Option<String>,
+    /// Largest number of decisions computed to search for changes.
+    #[arg(long, value_name = "N", default_value_t = SOLVES)]
+    pub solves: usize,
+    #[command(flatten)]
+    pub point: PointArgs,
+}
 
 /// Runs `explain`.
 ///
@@ -75,7 +95,7 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
         (job, None) => match job.strip_prefix("epoch/").map(str::parse) {
             Some(Ok(epoch)) => Subject::Epoch(dormouse_messages::Epoch(epoch)),
             Some(Err(error)) => return Err(wrong(&error).into()),
-            None => Subject::Job(crate::cli::job_id(job).map_err(|error| wrong(&error))?),
+            None => Subject::Job(crate::cli::job_name::job_id(job).map_err(|error| wrong(&error))?),
         },
     })
 }

@@ -3,12 +3,53 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use dormouse_messages::Resource;
 use dormouse_messages::classes::is_class;
 use dormouse_messages::grants::{Exec, Grants, MountGrant, Network, RunAs, folder};
 use dormouse_messages::quantity::lacks_unit;
 
-use crate::cli::GrantArgs;
+/// Grants set by `tenant set`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GrantArgs {
+    /// User and group, by number, of the tenant's containers.
+    #[arg(long, value_name = "UID:GID")]
+    pub run_as: Option<String>,
+    /// Folder of the nodes that the tenant's jobs may mount, with all below it; `:ro` for read-only.
+    #[arg(long, value_name = "PATH[:ro]")]
+    pub mount: Vec<String>,
+    /// Folder of the nodes with the tenant's secrets.
+    #[arg(long, value_name = "FOLDER")]
+    pub secrets: Option<String>,
+    /// Images allowed for its jobs; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN")]
+    pub image: Vec<String>,
+    /// Highest network mode of its containers: none, published or host.
+    #[arg(long)]
+    pub network: Option<String>,
+    /// Priority class allowed for its jobs; added to the existing ones.
+    #[arg(long, value_name = "CLASS")]
+    pub priority_class: Vec<String>,
+    /// Most queued jobs.
+    #[arg(long, value_name = "JOBS")]
+    pub max_queued: Option<String>,
+    /// Most bytes of its queued jobs' specifications together, such as 64Mi.
+    #[arg(long, value_name = "SIZE")]
+    pub max_queued_bytes: Option<String>,
+    /// Most submissions accepted a second.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub max_rate: Option<String>,
+    /// Most containers of its jobs together.
+    #[arg(long, value_name = "CONTAINERS")]
+    pub max_containers: Option<String>,
+    /// Most disk of a node for its containers' files and checkpoints, such as 200Gi; overrides the agents'
+    /// `--tenant-storage`.
+    #[arg(long, value_name = "SIZE")]
+    pub max_storage: Option<String>,
+    /// Permission to run programs in its running containers (`job exec`): allowed or forbidden.
+    #[arg(long, value_name = "allowed|forbidden")]
+    pub exec: Option<String>,
+}
 
 const NONE: &str = "none";
 

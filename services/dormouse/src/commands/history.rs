@@ -15,7 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{key_identity, query};
-use crate::cli::{At, LogFileArg, NamedJob, PointArgs, Since};
+use crate::cli::job_name::NamedJob;
+use crate::cli::point::{At, LogFileArg, PointArgs};
+use crate::cli::since::Since;
 use crate::clock;
 use crate::context::Context;
 use crate::error::Coded;

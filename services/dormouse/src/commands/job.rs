@@ -1,17 +1,72 @@
 //! `job show|events`, and dispatch of other `job` commands.
 
+use clap::{Args, Subcommand};
 use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
 
+use super::change::ChangeCommand;
+use super::exec::JobExecArgs;
 use super::history::History;
 use super::known::not_found;
+use super::logs::JobLogsArgs;
+use super::wait::WaitArgs;
 use super::{log as log_command, wait, watched};
-use crate::cli::{JobCommand, JobHistoryArgs, Output, WatchArg};
+use crate::cli::global::Output;
+use crate::cli::job_name::NamedJob;
+use crate::cli::list::WatchArg;
+use crate::cli::point::LogFileArg;
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::DONE;
 use crate::print;
 use crate::render::{self, Style};
+
+/// Show one job, or act on it
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job logs ads/lr -f\n  dormouse job cancel ads/lr"
+)]
+pub enum JobCommand {
+    /// Show everything about a job
+    #[command(
+        after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
+    )]
+    Show {
+        #[command(flatten)]
+        of: JobHistoryArgs,
+        /// Show the complete document that made the job, ready to submit; in YAML, or with -o json in JSON.
+        #[arg(long, conflicts_with = "seconds")]
+        document: bool,
+        #[command(flatten)]
+        watch: WatchArg,
+    },
+    /// Show a job's events on the log
+    #[command(
+        after_help = "Examples:\n  dormouse job events ads/lr\n  dormouse job events ads/lr -o json | jq .type\n  dormouse job events ads/lr --log log.jsonl"
+    )]
+    Events(JobHistoryArgs),
+    Logs(JobLogsArgs),
+    Exec(JobExecArgs),
+    #[command(flatten)]
+    Change(ChangeCommand),
+    Wait(WaitArgs),
+}
+
+/// A job argument.
+#[derive(Debug, Clone, Args)]
+pub struct JobArg {
+    /// tenant/name; a bare name belongs to DORMOUSE_TENANT, else to the key's tenant, else to `default`.
+    pub id: NamedJob,
+}
+
+/// A job, now or in an exported log.
+#[derive(Debug, Clone, Args)]
+pub struct JobHistoryArgs {
+    #[command(flatten)]
+    pub job: JobArg,
+    #[command(flatten)]
+    pub log: LogFileArg,
+}
 
 /// Runs `job …`.
 ///
@@ -31,11 +86,7 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         JobCommand::Logs(args) => super::logs::run(context, args).await,
         JobCommand::Exec(args) => super::exec::run(context, args).await,
         JobCommand::Wait(args) => wait::run(context, args).await,
-        JobCommand::Cancel(_)
-        | JobCommand::Hold { .. }
-        | JobCommand::Release(_)
-        | JobCommand::Requeue { .. }
-        | JobCommand::Revise(_) => super::change::run(context, command).await,
+        JobCommand::Change(command) => super::change::run(context, command).await,
     }
 }
 

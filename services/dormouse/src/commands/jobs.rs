@@ -3,15 +3,105 @@
 use std::collections::BTreeSet;
 
 use anyhow::bail;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use dormouse_messages::JobId;
+use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{JobsAnswer, JobsQuery, SortBy, TenantsAnswer};
 use dormouse_runtime::Log;
 
 use super::{key_identity, known, query, watched};
-use crate::cli::{FilterArgs, JobsArgs, Output, Since};
+use crate::cli::global::Output;
+use crate::cli::list::{FilterArgs, WatchArg};
+use crate::cli::since::Since;
 use crate::context::Context;
 use crate::error::Coded;
 use crate::{print, render};
+
+/// List jobs
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those that ended within the last hour; its last line says how many are left out. -o json and -o yaml have all, in the order of their admission, where no flag says otherwise."
+)]
+pub struct JobsArgs {
+    /// Only this tenant.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Only jobs in these phases, such as running or queued,starting; live for all that are not over, refused
+    /// for refused submissions.
+    #[arg(long, value_delimiter = ',', value_name = "PHASE", value_parser = phases())]
+    pub phase: Vec<String>,
+    /// Only jobs with a matching name: * stands for any text, ? for one character.
+    #[arg(long, value_name = "PATTERN")]
+    pub name: Option<String>,
+    /// Of ended jobs, only those that ended since 90s, 10m, 2h, 1d ago, or since a time (RFC 3339). Default
+    /// of tables: the last hour.
+    #[arg(long, value_name = "AGO|TIME", conflicts_with = "all")]
+    pub since: Option<Since>,
+    /// Include all ended jobs.
+    #[arg(long)]
+    pub all: bool,
+    /// Sort order. Default of tables: by state (running, waiting, over).
+    #[arg(long, value_name = "FIELD")]
+    pub sort: Option<JobsSort>,
+    /// Reverse the order.
+    #[arg(long)]
+    pub reverse: bool,
+    /// Largest number of jobs, from the first in order; 0 for all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+fn phases() -> PossibleValuesParser {
+    let names = Phase::ALL.iter().map(|phase| phase.as_str());
+    PossibleValuesParser::new(names.chain(["live", "refused"]))
+}
+
+/// Sort orders of `jobs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum JobsSort {
+    /// Running jobs, newest first; then waiting jobs, oldest first; then ended jobs, the last to end first.
+    State,
+    /// Newest first.
+    Admitted,
+    /// By tenant and name.
+    Job,
+    /// In the order of the phases of a job.
+    Phase,
+    /// Most containers first.
+    Containers,
+    /// Largest share first.
+    Share,
+    /// Largest deficit from the fair share first.
+    Lacks,
+    /// Longest wait for the first start first.
+    Waiting,
+    /// Oldest first.
+    Age,
+    /// Most resizes first.
+    Resizes,
+}
+
+impl JobsSort {
+    /// Returns the sort key of the query, and true for descending order.
+    #[must_use]
+    pub const fn of_query(self) -> (SortBy, bool) {
+        match self {
+            Self::State => (SortBy::State, false),
+            Self::Admitted => (SortBy::Admitted, true),
+            Self::Job => (SortBy::Job, false),
+            Self::Phase => (SortBy::Phase, false),
+            Self::Containers => (SortBy::Containers, true),
+            Self::Share => (SortBy::Share, true),
+            Self::Lacks => (SortBy::Lacks, true),
+            Self::Waiting => (SortBy::Waiting, true),
+            Self::Age => (SortBy::Age, true),
+            Self::Resizes => (SortBy::Resizes, true),
+        }
+    }
+}
 
 /// Rows per answer: about 1 kB each, and a broker relays up to 8 MB.
 const PAGE: usize = 1_000;

@@ -1,16 +1,55 @@
 //! `key`: prints the key of a tenant, or the token of a service.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use dormouse_gateway::{Key, read_secret};
-use dormouse_messages::TenantId;
+use dormouse_messages::{JobId, TenantId};
 use serde_json::json;
 
-use crate::cli::{KeyArgs, KeyOf, Output};
+use crate::cli::global::Output;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+
+/// The owner of a gateway key or token.
+#[derive(Debug, Clone)]
+pub enum KeyOf {
+    /// A tenant; its key opens all its services.
+    Tenant(TenantId),
+    /// One service; its token opens only this service.
+    Service(JobId),
+}
+
+impl std::str::FromStr for KeyOf {
+    type Err = dormouse_messages::ids::IdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('/') {
+            text.parse().map(Self::Service)
+        } else {
+            text.parse().map(Self::Tenant)
+        }
+    }
+}
+
+/// Print a tenant's key or a service's token for the gateway
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"
+)]
+pub struct KeyArgs {
+    /// A tenant, or a service as TENANT/NAME.
+    #[arg(value_name = "ID")]
+    pub of: KeyOf,
+    /// File with the gateways' secret (the operator's).
+    #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// File with the tenant's key, from which the tokens of its services derive.
+    #[arg(long, env = "DORMOUSE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
 
 /// Runs `key`.
 ///

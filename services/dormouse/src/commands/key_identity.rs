@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use dormouse_messages::{JobId, TenantId};
 use dormouse_runtime::Log;
 
-use crate::cli::{DEFAULT_TENANT, NamedJob};
+use crate::cli::job_name::{DEFAULT_TENANT, NamedJob};
 use crate::error::Coded;
 
 const NOT_PERMITTED: &str = "not_permitted";
@@ -27,7 +27,7 @@ pub fn viewer(tenant: &TenantId) -> Coded {
 
 /// Returns the error for a key that hides its owner.
 pub fn unknown() -> Coded {
-    let message = "the key may neither read the log nor say which tenant it is of: it is an agent's or a gateway's, or was made by an earlier build; name another with --creds or --nkey, or have an operator make it anew (`dormouse tenant user rotate TENANT/NAME`, `dormouse accounts rotate tenant-TENANT`, or make-accounts.sh and a reload of the brokers)";
+    let message = "the key may neither read the log nor say which tenant it is of: it is an agent's or a gateway's; name another with --creds or --nkey";
     Coded::new(NOT_PERMITTED, message)
 }
 

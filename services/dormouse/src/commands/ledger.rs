@@ -1,6 +1,7 @@
 //! `ledger`: accounts for shares in a time window.
 
 use anyhow::bail;
+use clap::Args;
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId};
 use dormouse_projections::ReadModel;
@@ -8,12 +9,37 @@ use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, Un
 
 use super::history::{open_at, window};
 use super::watched;
-use crate::cli::{LedgerArgs, OutputArg};
+use crate::cli::global::OutputArg;
+use crate::cli::job_name::job_id;
+use crate::cli::list::WatchArg;
+use crate::cli::point::{At, PointArgs};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date};
+
+/// Account for each tenant's and job's entitlement, use, lent and lost share, to the last unit
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
+)]
+pub struct LedgerArgs {
+    /// Start of the window; default: the start of the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub from: Option<At>,
+    /// End of the window; default: the end of the log that is read.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub to: Option<At>,
+    /// Only this job.
+    #[arg(long, value_parser = job_id)]
+    pub job: Option<JobId>,
+    #[command(flatten)]
+    pub watch: WatchArg,
+    /// The end of the reading: the loss of an incarnation is known only after the incarnation's end.
+    #[command(flatten)]
+    pub point: PointArgs,
+}
 
 const MOST_JOBS: usize = 40;
 

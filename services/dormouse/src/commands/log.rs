@@ -1,19 +1,86 @@
-//! `log tail|export|import`.
+//! `log …`: follows, exports and imports a log; `slice` has `log slice|trace`.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use clap::Subcommand;
 use dormouse_messages::{Recorded, Sequence, Timestamp, sanitize};
 use dormouse_replay::{LogReader, LogWriter, OutputFile};
 use dormouse_runtime::{Log, LogItem, LogWentBack};
 
 use super::history::{History, bounds, read_log_while};
-use crate::cli::{At, LogFileArg, Output, OutputArg};
+use super::slice;
+use super::slice::SliceRange;
+use crate::cli::global::{Output, OutputArg};
+use crate::cli::point::{At, LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::describe::described;
 use crate::error::DONE;
 use crate::print;
+
+/// Read the log
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.dmlog")]
+pub enum LogCommand {
+    /// Print events as they happen
+    #[command(
+        after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type\n  dormouse log tail --from 10m               # what has happened in the last ten minutes, and goes on\n  dormouse log tail --from 1 --who olga      # what she did; ads/alice where several tenants have an alice"
+    )]
+    Tail {
+        /// Start at this sequence, at this time, or this long ago (10m, 2h), instead of now.
+        #[arg(long, value_name = "SEQUENCE|TIME")]
+        from: Option<At>,
+        /// Only actions of this user, as authenticated by the broker: NAME, or TENANT/NAME.
+        #[arg(long, value_name = "NAME")]
+        who: Option<String>,
+    },
+    /// Write the log to a file: JSON lines, or a compact archive if it ends in .dmlog
+    #[command(
+        after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.dmlog --to 4712\n  dormouse log export | jq .type\n  dormouse log export --log log.dmlog -o log.jsonl     # an archive as JSON lines\n\n-o names the file here; without it the events go to the standard output."
+    )]
+    Export {
+        /// First sequence.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// Last sequence.
+        #[arg(long)]
+        to: Option<u64>,
+        #[command(flatten)]
+        log: LogFileArg,
+    },
+    /// Write a part of the log that can be read alone: the states before the range, and the events of the
+    /// range
+    #[command(
+        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They have versions; a build with others says which build to use."
+    )]
+    Slice {
+        /// First and last sequence; either may be left out.
+        #[arg(value_name = "FROM..TO")]
+        range: SliceRange,
+        /// Replace names, keeping their order; drop commands, environments, paths and program output.
+        #[arg(long)]
+        anonymise: bool,
+        #[command(flatten)]
+        log: LogFileArg,
+    },
+    /// Write the log as a trace for Perfetto (ui.perfetto.dev): nodes and jobs as tracks
+    #[command(
+        after_help = "Examples:\n  dormouse log trace -o cluster.pftrace\n  dormouse log trace --log log.dmlog --at 4712 -o cluster.pftrace"
+    )]
+    Trace {
+        #[command(flatten)]
+        point: PointArgs,
+    },
+    /// Import an exported log into the empty log of a broker
+    #[command(
+        after_help = "Examples:\n  dormouse log import log.jsonl --server nats://127.0.0.1:4333"
+    )]
+    Import {
+        /// File to import.
+        file: PathBuf,
+    },
+}
 
 /// Formats an event as one line.
 #[must_use]
@@ -44,6 +111,24 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
         Output::Json => print::line(recorded.to_json(identity)?),
         Output::Yaml => print::yaml(&recorded.to_json(identity)?),
         Output::Table | Output::Wide => print::line(sanitize::printable(&line(recorded))),
+    }
+}
+
+/// Runs `log …`.
+///
+/// # Errors
+/// If the log or a file fails.
+pub async fn run(context: &Context, command: &LogCommand) -> anyhow::Result<u8> {
+    match command {
+        LogCommand::Tail { from, who } => tail(context, *from, who.as_deref()).await,
+        LogCommand::Export { from, to, log } => export(context, *from, *to, log).await,
+        LogCommand::Slice {
+            range,
+            anonymise,
+            log,
+        } => slice::slice(context, *range, *anonymise, log).await,
+        LogCommand::Trace { point } => slice::trace(context, point).await,
+        LogCommand::Import { file } => import(context, file).await,
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! - Shared: `history` reads logs; `key_identity` applies keys; `known`, `documents`, `workdir` and `requirements`
 //!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
-//! - Each other file holds the commands of its name; `change` has `job cancel|hold|…`, `configure` also `node
-//!   drain|fence|restore`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.
+//! - Each other file holds the commands of its name, with their flags and help texts; `change` has `job
+//!   cancel|hold|…`, `dry` `submit --dry-run`, `names` `completion`, `overview` `top`, `people` `tenant user`,
+//!   `prune` `cluster prune`, `slice` also `log trace`, `diff` `replay diff`; `grants` has flags of `tenant set`.
 
 pub mod accounts;
 mod agents;
 pub mod change;
+pub mod cluster;
 pub mod configure;
 pub mod decided;
 pub mod documents;
@@ -33,6 +35,7 @@ pub mod node;
 pub mod nodes;
 pub mod notebook;
 pub mod overview;
+pub mod people;
 pub mod plan;
 pub mod prune;
 pub mod replay;
@@ -44,6 +47,7 @@ pub mod simulate;
 pub mod slice;
 pub mod solve;
 pub mod submit;
+pub mod supervisor;
 pub mod tenants;
 pub mod timeline;
 pub mod version;

@@ -2,17 +2,44 @@
 
 use std::time::Duration;
 
-use clap::CommandFactory;
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use dormouse_projections::queries::{JobsAnswer, JobsQuery, NodesAnswer, TenantsAnswer};
 use dormouse_runtime::Log;
 use serde_json::Value;
 
 use super::query;
-use crate::cli::{Cli, NamesOf};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+
+/// Print the names that a shell completes
+#[derive(Debug, Clone, Copy, Args)]
+#[command(hide = true)]
+pub struct NamesArgs {
+    /// Names to print.
+    pub of: NamesOf,
+}
+
+/// Print the shell's completion script
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of jobs, of nodes and of tenants are completed too, from the cluster."
+)]
+pub struct CompletionArgs {
+    /// Shell.
+    pub shell: Shell,
+}
+
+/// Kinds of names for completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NamesOf {
+    Jobs,
+    /// Live and ended jobs, newest first.
+    AllJobs,
+    Nodes,
+    Tenants,
+}
 
 /// A completion must not take longer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,10 +49,10 @@ const MOST: usize = 500;
 ///
 /// # Errors
 /// If the standard output is closed.
-pub async fn run(context: &Context, of: NamesOf) -> anyhow::Result<u8> {
+pub async fn run(context: &Context, args: NamesArgs) -> anyhow::Result<u8> {
     let asked = async {
         let log = context.connect().await?;
-        names(&log, of).await
+        names(&log, args.of).await
     };
     if let Ok(Ok(names)) = tokio::time::timeout(PATIENCE, asked).await {
         for name in names {
@@ -63,15 +90,15 @@ async fn names(log: &Log, of: NamesOf) -> anyhow::Result<Vec<String>> {
     })
 }
 
-/// Prints the completion script.
+/// Prints the completion script of `command`.
 ///
 /// # Errors
 /// If the standard output is closed.
-pub fn completion(shell: Shell) -> anyhow::Result<u8> {
+pub fn completion(args: CompletionArgs, command: &mut Command) -> anyhow::Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);
+    clap_complete::generate(args.shell, command, "dormouse", &mut script);
     print::line(String::from_utf8_lossy(&script).trim_end())?;
-    match shell {
+    match args.shell {
         Shell::Bash => print::line(BASH)?,
         Shell::Zsh => print::line(ZSH)?,
         Shell::Fish => print::line(FISH)?,

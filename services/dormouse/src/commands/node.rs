@@ -1,80 +1,214 @@
-//! `node label`, `node taint`, `node remove`, and the node flags of an agent.
+//! `node …`: drains, fences, labels, taints and removes nodes.
 
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use dormouse_messages::events::{Gpu, NodeLabelled, NodeRemoved};
-use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_value};
-use dormouse_messages::{Event, NodeId, Resource, suggest};
+use clap::{Args, Subcommand};
+use dormouse_messages::events::{NodeDrained, NodeFenced, NodeLabelled, NodeRemoved, NodeRestored};
+use dormouse_messages::{Event, NodeId, suggest};
 use dormouse_projections::nodes::NodeState;
-use dormouse_projections::queries::{NodeRow, NodesAnswer};
+use dormouse_projections::queries::{NodeDetail, NodeRow, NodesAnswer};
 use serde_json::json;
 
-use super::{caught_up, configure, known, query};
-use crate::cli::{NodeArg, NodeLabelArgs, NodeTaintArgs};
+use super::{agents, caught_up, configure, known, nodes, query};
+use crate::cli::list::WatchArg;
+use crate::cli::node::{NodeArg, label, named, taint};
+use crate::cli::since::Limit;
 use crate::context::Context;
-use crate::error::Coded;
+use crate::error::{Coded, DONE};
 use crate::print;
 
-/// Parses an agent's `--label zone=a`.
+/// Act on a node
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse node show n1\n  dormouse node drain n1 --reason 'a new disk'\n  dormouse node restore n1"
+)]
+pub enum NodeCommand {
+    /// Show everything about a node
+    #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
+    Show(NodeShowArgs),
+    /// Move everything off a node and place nothing on it
+    #[command(
+        after_help = "Examples:\n  dormouse node drain n1\n  dormouse node drain n1 --reason 'a new disk' --deadline 1h\n\nA job without a checkpoint stays until it ends, or until the deadline."
+    )]
+    Drain(DrainArgs),
+    /// Use a drained node again
+    #[command(after_help = "Examples:\n  dormouse node restore n1")]
+    Restore(NodeArg),
+    /// Declare that a node's containers have ended, for example because it is switched off: they are replaced
+    /// at once
+    #[command(
+        after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'\n\nIt is refused where the node's agent answers: what runs there has not ended. `node drain` moves it."
+    )]
+    Fence(FenceArgs),
+    /// Change a node's labels: zone=a sets one, zone- removes it
+    #[command(
+        after_help = "Examples:\n  dormouse node label n1 zone=a disk=nvme\n  dormouse node label n1 disk-\n\nWhat runs there runs on; constraints hold at every start."
+    )]
+    Label(NodeLabelArgs),
+    /// Keep jobs without a toleration away: owner=ads adds a taint, owner=ads- removes it
+    #[command(
+        after_help = "Examples:\n  dormouse node taint n1 owner=ads\n  dormouse node taint n1 owner=ads-\n\nWhat runs there runs on."
+    )]
+    Taint(NodeTaintArgs),
+    /// Forget a node that is lost, or drained and empty
+    #[command(after_help = "Examples:\n  dormouse node remove n1")]
+    Remove(NodeArg),
+}
+
+/// Arguments of `node fence`.
+#[derive(Debug, Clone, Args)]
+pub struct FenceArgs {
+    /// Node.
+    pub name: NodeId,
+    /// Evidence; recorded on the log.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Fence even if the node's agent answers: its containers may run twice for a moment.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Arguments of `node drain`.
+#[derive(Debug, Clone, Args)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    pub node: NodeArg,
+    /// Reason; shown with the node.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Time after which the remaining containers are stopped and start elsewhere: seconds, or 10m, 2h.
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<Limit>,
+}
+
+/// Arguments of `node label`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeLabelArgs {
+    /// Node; it need not have joined yet.
+    pub name: NodeId,
+    /// Labels.
+    #[arg(required = true, value_name = "LABEL=VALUE")]
+    pub labels: Vec<String>,
+}
+
+/// Arguments of `node taint`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeTaintArgs {
+    /// Node; it need not have joined yet.
+    pub name: NodeId,
+    /// Taints.
+    #[arg(required = true, value_name = "TAINT")]
+    pub taints: Vec<String>,
+}
+
+/// Arguments of `node show`.
+#[derive(Debug, Clone, Args)]
+pub struct NodeShowArgs {
+    #[command(flatten)]
+    pub node: NodeArg,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+/// Runs `node fence NAME`. Jobs start elsewhere at once: live containers would run twice.
 ///
 /// # Errors
-/// Describes the mistake.
-pub fn label(text: &str) -> Result<(String, String), String> {
-    let Some((name, value)) = text.split_once('=') else {
-        return Err(format!("{text:?} has no value; write zone=a"));
+/// If there is no such node, its agent answers, or the event cannot be appended.
+pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
+    let FenceArgs {
+        name,
+        reason,
+        force,
+    } = args.clone();
+    let log = context.connect().await?;
+    caught_up(&log).await?;
+    let node: NodeDetail = query(&log, "node", json!({"node": name})).await?;
+    if node.row.lost_at.is_some() {
+        return unchanged(context, &format!("{name} is lost already"));
+    }
+    if !force && agents::answers(&log, &name).await {
+        let why = format!(
+            "the agent of {name} answers, so what runs there has not ended and would run twice; `dormouse node drain {name}` moves it, or stop the agent first, or say it all the same with --force"
+        );
+        return Err(Coded::new("not_ended", why).into());
+    }
+    let fenced = NodeFenced {
+        node: name.clone(),
+        incarnation: node.agent_incarnation,
+        reason,
     };
-    named(name)?;
-    if is_value(value) {
-        Ok((name.to_owned(), value.to_owned()))
-    } else {
-        Err(format!("{value:?} cannot be a label's value"))
-    }
+    let said = format!("{name} is lost: what ran there is started elsewhere");
+    configure::append_to(log, context, vec![Event::from(fenced)], &said).await
 }
 
-/// Parses an agent's `--gpu GPU-5a1c,H200,141Gi`.
+fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
+    let answer = json!({"sequence": null});
+    print::value(context.output()?, &answer, |_, _| said.to_owned())?;
+    Ok(DONE)
+}
+
+/// Runs `node drain NAME`.
 ///
 /// # Errors
-/// Describes the mistake.
-pub fn gpu(text: &str) -> Result<Gpu, String> {
-    let mut parts = text.split(',');
-    let (uuid, model) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    let memory = parts.next().unwrap_or("0");
-    if uuid.is_empty() || parts.next().is_some() {
-        return Err(format!("{text:?} is not of the form GPU-5a1c,H200,141Gi"));
+/// If there is no such node or the event cannot be appended.
+pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
+    let node = args.node.name.clone();
+    let changes = args.reason.is_some() || args.deadline.is_some();
+    let is_drained = row(context, &args.node.name).await?.drained_at.is_some();
+    if is_drained && !changes {
+        return unchanged(context, &format!("{node} is drained already"));
     }
-    let memory = Resource::Memory.parse(memory);
-    Ok(Gpu {
-        uuid: uuid.to_owned(),
-        model: model.to_owned(),
-        memory_bytes: memory.map_err(|error| error.to_string())?,
-    })
+    let deadline_s = args.deadline.map(|deadline| deadline.0);
+    let said = match deadline_s {
+        None => format!(
+            "{node} is drained: what can move, moves; a job without a checkpoint stays until it ends"
+        ),
+        Some(s) => format!("{node} is drained: what can move, moves; the rest is stopped in {s} s"),
+    };
+    let event = NodeDrained {
+        node,
+        reason: args.reason.clone(),
+        deadline_s,
+    };
+    configure::append(context, Event::from(event), &said).await
 }
 
-/// Parses an agent's `--taint owner=ads`.
+/// Runs `node restore NAME`.
 ///
 /// # Errors
-/// Describes the mistake.
-pub fn taint(text: &str) -> Result<String, String> {
-    if is_taint(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "{text:?} cannot be a taint; write a label such as old, or owner=ads"
-        ))
+/// If there is no such node or the event cannot be appended.
+pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
+    let node = args.name.clone();
+    let row = row(context, &args.name).await?;
+    if row.drained_at.is_none() && row.state != NodeState::Quarantined {
+        return unchanged(
+            context,
+            &format!("{node} is neither drained nor quarantined"),
+        );
     }
+    let said = match row.state {
+        NodeState::Lost => {
+            format!("{node} is lost now; it takes containers again when its agent is back")
+        }
+        _ => format!("{node} takes containers again"),
+    };
+    configure::append(context, Event::from(NodeRestored { node }), &said).await
 }
 
-fn named(name: &str) -> Result<(), String> {
-    if RESERVED.contains(&name) || name == NODE_LABEL {
-        return Err(format!("{name} has a meaning of its own in constraints"));
-    }
-    if is_label(name) {
-        Ok(())
-    } else {
-        Err(format!(
-            "{name:?} cannot be a label; it has letters, digits, `.`, `_`, `/` and `-`"
-        ))
+/// Runs `node …`.
+///
+/// # Errors
+/// If there is no such node, or the cluster does not answer.
+pub async fn run(context: &Context, command: &NodeCommand) -> anyhow::Result<u8> {
+    match command {
+        NodeCommand::Show(args) => nodes::show(context, &args.node.name, args.watch).await,
+        NodeCommand::Drain(args) => drain(context, args).await,
+        NodeCommand::Restore(args) => restore(context, args).await,
+        NodeCommand::Fence(args) => fence(context, args).await,
+        NodeCommand::Label(args) => set_labels(context, args).await,
+        NodeCommand::Taint(args) => set_taints(context, args).await,
+        NodeCommand::Remove(args) => remove(context, args).await,
     }
 }
 
@@ -193,26 +327,4 @@ async fn row(context: &Context, name: &NodeId) -> anyhow::Result<NodeRow> {
         let message = format!("there is no node {name}{near}; `dormouse nodes --all` lists them");
         Coded::new("not_found", message).into()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_and_taints_are_read_or_refused() {
-        assert_eq!(label("zone=a"), Ok(("zone".to_owned(), "a".to_owned())));
-        assert_eq!(taint("owner=ads"), Ok("owner=ads".to_owned()));
-        for wrong in ["zone", "spread=a", "node=n7", "a b=c", "zone="] {
-            assert!(label(wrong).is_err(), "{wrong}");
-        }
-        assert!(taint("=x").is_err());
-        let named = gpu("GPU-5a1c,H200,141Gi").expect("a GPU");
-        assert_eq!(
-            (named.model.as_str(), named.memory_bytes),
-            ("H200", 141 << 30)
-        );
-        assert_eq!(gpu("GPU-5a1c").expect("a GPU").memory_bytes, 0);
-        assert!(gpu(",H200").is_err() && gpu("GPU-5a1c,H200,much").is_err());
-    }
 }

@@ -1,12 +1,26 @@
-//! `nodes`, `node show`, `cluster`.
+//! `nodes`, `node show`.
 
+use clap::Args;
 use dormouse_messages::NodeId;
 use dormouse_projections::queries::{NodeQuery, NodesQuery};
 
 use super::watched;
-use crate::cli::{NodesArgs, WatchArg};
+use crate::cli::list::WatchArg;
 use crate::context::Context;
 use crate::render;
+
+/// List nodes
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse nodes\n  dormouse nodes --all       # with those that were lost long ago\n  dormouse nodes -o json"
+)]
+pub struct NodesArgs {
+    /// Include nodes lost more than an hour ago.
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
 
 /// Lists nodes.
 ///
@@ -26,14 +40,4 @@ pub async fn show(context: &Context, name: &NodeId, watch: WatchArg) -> anyhow::
     let request = NodeQuery { node: name.clone() };
     let log = context.connect().await?;
     watched::show(context, &log, "node", &request, watch, render::node).await
-}
-
-/// Shows the cluster's overview.
-///
-/// # Errors
-/// If the query service does not answer.
-pub async fn cluster(context: &Context) -> anyhow::Result<u8> {
-    let log = context.connect().await?;
-    let once = WatchArg { seconds: None };
-    watched::show(context, &log, "cluster", &(), once, render::cluster).await
 }

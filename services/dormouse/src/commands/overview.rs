@@ -1,5 +1,6 @@
 //! `dormouse` without a command shows the cluster and its live jobs; `top` refreshes them.
 
+use clap::Args;
 use dormouse_projections::queries::{ClusterAnswer, JobsAnswer, JobsQuery};
 use dormouse_runtime::Log;
 use serde::{Deserialize, Serialize};
@@ -7,9 +8,25 @@ use serde_json::Value;
 
 use super::query;
 use super::watched::repeat;
-use crate::cli::WatchArg;
+use crate::cli::list::{WatchArg, between_looks};
 use crate::context::Context;
 use crate::render::{self, Style};
+
+/// Show the cluster and its live jobs, refreshed every two seconds
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
+)]
+pub struct TopArgs {
+    /// Seconds between two refreshes.
+    #[arg(
+        long = "every",
+        default_value = "2",
+        value_name = "SECONDS",
+        value_parser = between_looks
+    )]
+    pub seconds: f64,
+}
 
 const JOBS: usize = 15;
 
@@ -50,12 +67,12 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
     every(context, None).await
 }
 
-/// Refreshes the overview every `seconds`.
+/// Refreshes the overview every `args.seconds`.
 ///
 /// # Errors
 /// If there is no cluster, or the query service does not answer.
-pub async fn top(context: &Context, seconds: f64) -> anyhow::Result<u8> {
-    every(context, Some(seconds)).await
+pub async fn top(context: &Context, args: TopArgs) -> anyhow::Result<u8> {
+    every(context, Some(args.seconds)).await
 }
 
 async fn every(context: &Context, seconds: Option<f64>) -> anyhow::Result<u8> {

@@ -1,20 +1,49 @@
 //! `plan`: predicts the effect of a change.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use dormouse_messages::{Sequence, TenantId, Timestamp};
 use dormouse_replay::history::plan::{Moves, Plan, Subject, plan};
 use dormouse_replay::history::whatif::{ForkAt, History as Forkable};
 use serde_json::Value;
 
 use super::history::bounds;
-use super::whatif::{asked, forkable};
+use super::whatif::{ChangeArgs, asked, forkable};
 use super::workdir;
-use crate::cli::{DEFAULT_TENANT, LogFileArg, PlanArgs};
+use crate::cli::job_name::DEFAULT_TENANT;
+use crate::cli::point::{At, LogFileArg};
 use crate::context::{Context, read_map, shown};
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 use crate::render::{Style, date, span};
+
+/// Predict the effect of a job, a drain, a node or a policy before submitting it
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan --tenant ads job.yaml -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
+)]
+pub struct PlanArgs {
+    /// Job: a YAML or JSON file, or - for standard input. Without a job, plan changes of the cluster.
+    #[arg(value_name = "FILE")]
+    pub job: Option<PathBuf>,
+    /// Job name, in place of the document's.
+    #[arg(long, requires = "job")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub changes: ChangeArgs,
+    /// Plan after this sequence, or at this time; default: the end of the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub at: Option<At>,
+    /// Tenant of the job; the answer shows only data visible to this tenant.
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantId>,
+    #[command(flatten)]
+    pub log: LogFileArg,
+    /// Number of simulated runs that estimate the job's start time.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub draws: u32,
+}
 
 /// Runs `plan`.
 ///

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
 use dormouse_messages::{Event, JobId, NodeId, sanitize};
 use dormouse_node_agent::cache::prune::Old;
 use dormouse_node_agent::container_record::ContainerRecords;
@@ -16,11 +17,24 @@ use serde_json::{Value, json};
 
 use super::history::read_log;
 use super::query;
-use crate::cli::PruneArgs;
 use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+
+/// Show the files that ended containers have left on this machine's nodes, or remove them
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse cluster prune                        # shows what would be removed\n  dormouse cluster prune --older-than 7 --yes"
+)]
+pub struct PruneArgs {
+    /// Only files last written to at least this many days ago.
+    #[arg(long, default_value_t = 30, value_name = "DAYS")]
+    pub older_than: u32,
+    /// Remove the files; without this flag they are only shown.
+    #[arg(long)]
+    pub yes: bool,
+}
 
 fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     let keep = Duration::from_secs(u64::from(args.older_than) * 86_400);

@@ -1,24 +1,82 @@
 //! `replay state|verify|bisect`: works on the cluster's log or a file.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::Subcommand;
 use dormouse_messages::{Fold, Timestamp};
 use dormouse_projections::queries::{JobsAnswer, NodesAnswer};
 use dormouse_projections::{ReadModel, queries};
 use dormouse_replay::history::bisect::{Bisect, Found, Looked, Predicate};
+use dormouse_replay::scenario::settings::Setting;
 use dormouse_replay::{Report, Verifier};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::history::{self, History};
-use crate::cli::{At, LogFileArg, PointArgs, ReplayCommand};
+use crate::cli::point::{At, LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE, ERROR};
 use crate::print;
 use crate::render::Style;
+
+/// Reconstruct and check past states and decisions
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse replay state --at 10:00:00\n  dormouse replay verify"
+)]
+pub enum ReplayCommand {
+    /// Show the jobs and nodes after an event
+    #[command(
+        after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --at 2026-11-21T10:00:00Z\n  dormouse replay state --at 10:00:00               # today, in UTC\n  dormouse replay state --log log.jsonl --at 100 -o json"
+    )]
+    State {
+        /// After this sequence, or at this time (RFC 3339, a time of the day of the log's last event in UTC,
+        /// or 10m for ten minutes ago); default: the end.
+        #[arg(long, value_name = "SEQUENCE|TIME")]
+        at: Option<At>,
+        #[command(flatten)]
+        log: LogFileArg,
+    },
+    /// Find the first decision on which another policy, this build, or another log differs
+    #[command(
+        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed is the question of `dormouse whatif`."
+    )]
+    Diff {
+        /// Fields of the other policy: policy.FIELD=VALUE.
+        #[arg(long = "set", value_name = "PATH=VALUE", conflicts_with = "against")]
+        settings: Vec<Setting>,
+        /// Another log, such as another build's log of the same inputs.
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
+        #[command(flatten)]
+        point: PointArgs,
+    },
+    /// Find the first event after which a condition holds
+    #[command(
+        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is looked for by halving; everything else after every event, so that the place is the first one also where a metric crosses its value again and again. Nothing is read behind the place."
+    )]
+    Bisect {
+        /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
+        predicate: Predicate,
+        /// Check every 4,096th event and bisect: finds some change of the condition, not always the first.
+        #[arg(long)]
+        some: bool,
+        #[command(flatten)]
+        point: PointArgs,
+    },
+    /// Recompute every decision from its basis and compare
+    #[command(
+        after_help = "Examples:\n  dormouse replay verify\n  dormouse replay verify --log log.jsonl"
+    )]
+    Verify {
+        #[command(flatten)]
+        log: LogFileArg,
+    },
+}
 
 /// Runs `replay …`.
 ///

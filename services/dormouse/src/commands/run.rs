@@ -1,11 +1,13 @@
 //! `run`: submits a command as a job, prints its output, and returns its exit code.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::Args;
 use dormouse_messages::events::ContainerExited;
 use dormouse_messages::{Event, Incarnation, JobId, TenantId, sanitize};
 use dormouse_node_agent::NO_PROGRAM;
@@ -18,16 +20,75 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::documents::change;
+use super::documents::{Set, change};
 use super::key_identity;
 use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
 use super::submit::{admitted, known, one};
 use super::workdir;
-use crate::cli::RunArgs;
+use crate::cli::since::Limit;
 use crate::context::Context;
 use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;
 use crate::serve::asked_to_stop;
+
+/// Run a command as a job: prints its output, returns its exit code, ^C cancels it
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
+)]
+pub struct RunArgs {
+    /// Tenant of the job. Default: the key's, else `default`.
+    #[arg(long, env = "DORMOUSE_TENANT")]
+    pub tenant: Option<String>,
+    /// Job name; default: a generated name.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Resources of one container.
+    #[arg(long, default_value = "cpu=1", value_name = "AMOUNTS", value_parser = demand)]
+    pub demand: BTreeMap<String, String>,
+    /// GPUs of one container, or a part of a GPU such as 0.25; as gpu= in --demand.
+    #[arg(long, value_name = "GPUS")]
+    pub gpu: Option<String>,
+    /// Number of containers; all run the command.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub containers: u32,
+    /// Time limit over all restarts: 90s, 10m, 2h or 1d.
+    #[arg(long, short = 't', value_name = "TIME")]
+    pub time: Option<Limit>,
+    /// Do not wait for the job: report the submission's outcome, as `submit` does.
+    #[arg(long, short = 'd')]
+    pub detach: bool,
+    /// Environment variable NAME=VALUE; may be repeated.
+    #[arg(long, short = 'e', value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Set a field of the job's document, such as priority=10.
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<Set>,
+    /// Image for the Docker runtime.
+    #[arg(long)]
+    pub image: Option<String>,
+    /// Folder to ship: packed without the files that .gitignore names, and unpacked in the command's working
+    /// directory.
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    pub workdir: Option<PathBuf>,
+    /// Python packages for the command: a requirements file.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub requirements: Option<PathBuf>,
+    /// Command, after --.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// Parses `cpu=1,memory=2Gi` into the demand of a job document.
+fn demand(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let pair = |pair: &str| {
+        let (name, amount) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is no amount such as cpu=1 or memory=2Gi"))?;
+        Ok((name.trim().to_owned(), amount.trim().to_owned()))
+    };
+    text.split(',').map(pair).collect()
+}
 
 const BY_SIGNAL: i32 = 128;
 

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -11,10 +12,40 @@ use dormouse_replay::history::slice::{Before, States};
 use dormouse_replay::history::trace::TraceWriter;
 
 use super::history::{History, open_at};
-use crate::cli::{LogFileArg, OutputArg, PointArgs, SliceRange};
+use crate::cli::global::OutputArg;
+use crate::cli::point::{LogFileArg, PointArgs};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+
+/// A range of sequences: `4000..4712`, `4000..`, `..4712`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceRange {
+    pub from: u64,
+    pub to: Option<u64>,
+}
+
+impl FromStr for SliceRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a range such as 4000..4712");
+        let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+        let number = |text: &str| match text {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| wrong()),
+        };
+        let range = Self {
+            from: number(from)?.unwrap_or(1),
+            to: number(to)?,
+        };
+        if range.to.is_some_and(|to| to < range.from) || range.from == 0 {
+            Err(wrong())
+        } else {
+            Ok(range)
+        }
+    }
+}
 
 fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
     match &context.global().output {
@@ -132,4 +163,24 @@ pub async fn trace(context: &Context, point: &PointArgs) -> anyhow::Result<u8> {
     out.finish()?;
     print::aside(format!("{packets} packets written to {}", file.display()));
     Ok(DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_a_range_of_sequences() {
+        let range = |text: &str| text.parse::<SliceRange>();
+        let of = |from, to| Ok(SliceRange { from, to });
+        assert_eq!(range("40..47"), of(40, Some(47)));
+        assert_eq!(
+            (range("40.."), range("..47")),
+            (of(40, None), of(1, Some(47)))
+        );
+        for wrong in ["40", "47..40", "0..4", "a..b"] {
+            let error = range(wrong).expect_err(wrong);
+            assert!(error.contains("40"), "{error}");
+        }
+    }
 }

@@ -1,12 +1,14 @@
 //! `tenants`, `tenant show`, `tenant create`, `tenant set`, `tenant remove`.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use anyhow::bail;
+use clap::{Args, Subcommand};
 use dormouse_messages::events::{TenantConfigured, TenantGranted, TenantRemoved};
 use dormouse_messages::policy::MAX_PRIORITY;
 use dormouse_messages::quantity::lacks_unit;
-use dormouse_messages::{Event, Quota, Resource};
+use dormouse_messages::{Event, Quota, Resource, TenantId};
 use dormouse_projections::queries::{
     ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
 };
@@ -14,22 +16,148 @@ use dormouse_runtime::Log;
 use dormouse_runtime::accounts::Principal;
 use serde_json::{Value, json};
 
+use super::accounts::KeysArg;
 use super::configure::Change;
-use super::{accounts, caught_up, configure, grants, key_identity, known, query, watched};
-use crate::cli::{
-    TenantChangeArgs, TenantCreateArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg,
-};
+use super::grants::GrantArgs;
+use super::people::UserCommand;
+use super::{accounts, caught_up, configure, grants, key_identity, known, people, query, watched};
+use crate::cli::list::WatchArg;
+use crate::cli::weight::weight;
 use crate::context::{Context, Credentials};
 use crate::error::Coded;
 use crate::{describe, render};
+
+/// List tenants: what each is entitled to, has, and waits for
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants --watch\n\nWEIGHT in brackets: not configured, the policy's."
+)]
+pub struct TenantsArgs {
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+/// Show one tenant, or set its entitlement
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant set ads --weight 3"
+)]
+pub enum TenantCommand {
+    /// Show a tenant's entitlement, use and queue head
+    #[command(
+        after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant show ads -o json"
+    )]
+    Show(TenantShowArgs),
+    /// Set a tenant's entitlement; values that are not named stay
+    #[command(
+        after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --run-as 10001:10001 --mount /data:ro --mount /scratch/ads --image 'registry/ads/*'\n  dormouse tenant set ads --mount none --network host --max-queued 500 --max-rate 20\n  dormouse tenant set ads --max-queued-bytes 64Mi --max-storage 200Gi\n  dormouse tenant set ads --priority-class urgent\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused. Grants say what its containers may have of the nodes. --mount, --image and --priority-class add to those that there are; none lifts a grant."
+    )]
+    Set(Box<TenantChangeArgs>),
+    /// Make a tenant on running brokers: its account, key and grants
+    #[command(
+        after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own (`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
+    )]
+    Create(Box<TenantCreateArgs>),
+    /// Forget a tenant that has no jobs: revoke its keys; drop its weight, bounds, grants and webhook
+    #[command(
+        after_help = "Examples:\n  dormouse tenant remove ads --keys keys\n  dormouse tenant remove ads --keys keys --reason 'the team has left'\n\nIts keys and those of its people are revoked first; a cluster whose operator has no key (`dormouse up`) has none. It is then as a tenant that nobody has named: where grants are required its submissions are refused, elsewhere policy.unknown_tenants says what it may."
+    )]
+    Remove(TenantRemoveArgs),
+    #[command(subcommand)]
+    User(UserCommand),
+}
+
+/// Arguments of `tenant show`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantShowArgs {
+    #[command(flatten)]
+    pub tenant: TenantArg,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+/// Arguments of `tenant remove`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantRemoveArgs {
+    #[command(flatten)]
+    pub tenant: TenantArg,
+    /// Reason; on the log.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Folder with the cluster's root key, if the brokers keep accounts.
+    #[arg(long, env = "DORMOUSE_KEYS", value_name = "DIR")]
+    pub keys: Option<PathBuf>,
+}
+
+/// A tenant argument.
+#[derive(Debug, Clone, Args)]
+pub struct TenantArg {
+    /// Tenant name.
+    pub name: TenantId,
+}
+
+/// Arguments of `tenant set`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantChangeArgs {
+    #[command(flatten)]
+    pub set: TenantSetArgs,
+    /// Allow the quota to name resources that no node has yet.
+    #[arg(long, requires = "quota")]
+    pub ahead: bool,
+}
+
+/// Settings of a tenant.
+#[derive(Debug, Clone, Args)]
+pub struct TenantSetArgs {
+    /// Tenant name.
+    pub name: TenantId,
+    /// Weight among the tenants.
+    #[arg(long, allow_negative_numbers = true, value_parser = weight)]
+    pub weight: Option<u32>,
+    /// Quota, such as cpu=20,memory=64Gi; resources that are not named stay, cpu=none lifts one bound, none
+    /// all.
+    #[arg(long, value_name = "AMOUNTS")]
+    pub quota: Option<String>,
+    /// Largest weight that a job of the tenant may request.
+    #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, value_parser = weight)]
+    pub max_job_weight: Option<u32>,
+    /// Priority in its queue of jobs that request none.
+    #[arg(long, allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    #[command(flatten)]
+    pub grants: GrantArgs,
+}
+
+/// Arguments of `tenant create`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantCreateArgs {
+    #[command(flatten)]
+    pub set: TenantSetArgs,
+    #[command(flatten)]
+    pub keys: KeysArg,
+}
 
 /// Lists tenants.
 ///
 /// # Errors
 /// If the query service does not answer.
-pub async fn run(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
+pub async fn run(context: &Context, args: TenantsArgs) -> anyhow::Result<u8> {
     let log = context.connect().await?;
-    watched::show(context, &log, "tenants", &(), watch, render::tenants).await
+    watched::show(context, &log, "tenants", &(), args.watch, render::tenants).await
+}
+
+/// Runs `tenant …`.
+///
+/// # Errors
+/// If there is no such tenant, a value is wrong, or the cluster does not answer.
+pub async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8> {
+    match command {
+        TenantCommand::Show(args) => show(context, args).await,
+        TenantCommand::Set(args) => set(context, args).await,
+        TenantCommand::Remove(args) => remove(context, args).await,
+        TenantCommand::Create(args) => create(context, args).await,
+        TenantCommand::User(command) => people::run(context, command).await,
+    }
 }
 
 /// Shows one tenant.
@@ -293,7 +421,7 @@ mod tests {
             quota: quota.map(str::to_owned),
             max_job_weight: None,
             priority: None,
-            grants: crate::cli::GrantArgs::default(),
+            grants: GrantArgs::default(),
         }
     }
 

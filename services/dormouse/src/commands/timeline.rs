@@ -1,14 +1,42 @@
 //! `timeline`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
 use super::history::{History, Times, window};
-use crate::cli::TimelineArgs;
+use crate::cli::job_name::NamedJob;
+use crate::cli::point::{At, LogFileArg};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 use crate::render::{self, Style};
+
+/// Draw a metric over time
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
+)]
+pub struct TimelineArgs {
+    /// Metric to draw.
+    pub metric: String,
+    /// Only this job.
+    #[arg(long, value_name = "ID")]
+    pub job: Option<NamedJob>,
+    /// Start: sequence, time, or age (`2h`); default: the start of the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub from: Option<At>,
+    /// End: sequence, time, or age; default: now, or the end of the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub to: Option<At>,
+    /// Draw into this file instead.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogFileArg,
+}
 
 /// Runs `timeline`.
 ///

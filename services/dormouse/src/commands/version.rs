@@ -3,12 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::Args;
 use dormouse_runtime::BrokerConfig;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
+
+/// Show the version of this build and of the broker that `up` would run
+#[derive(Debug, Clone, Copy, Args)]
+#[command(after_help = "Examples:\n  dormouse version\n  dormouse version -o json")]
+pub struct VersionArgs;
 
 #[derive(Debug, Serialize)]
 struct Version {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use dormouse_messages::{Event, JobId, sanitize};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
@@ -12,10 +13,25 @@ use tokio::time::Instant;
 
 use super::jobs::chosen;
 use super::{caught_up, next_event, query};
-use crate::cli::{Limit, Output, WaitArgs};
+use crate::cli::global::Output;
+use crate::cli::list::FilterArgs;
+use crate::cli::since::Limit;
 use crate::context::Context;
 use crate::error::{CANCELLED, Coded, DONE, ERROR, FAILED};
 use crate::print;
+
+/// Wait until a job, or all that match, have ended (exit code 0 completed, 3 failed, 4 cancelled)
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has failed, else 4 where one was cancelled, else 0; 124 where the time is over (code timeout)."
+)]
+pub struct WaitArgs {
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// Longest wait, such as 90s, 10m or 2h.
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Limit>,
+}
 
 /// A tenant's event message may be lost, so a silence leads to a query.
 const SILENCE: Duration = Duration::from_secs(2);

@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::query;
 use super::screen::{self, Screen};
-use crate::cli::{Output, WatchArg};
+use crate::cli::global::Output;
+use crate::cli::list::WatchArg;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

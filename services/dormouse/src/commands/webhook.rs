@@ -1,8 +1,10 @@
 //! `webhook list|set|remove|secret`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
 use dormouse_gateway::{Key, read_secret};
 use dormouse_messages::events::WebhookConfigured;
 use dormouse_messages::{Event, TenantId};
@@ -11,12 +13,60 @@ use serde_json::json;
 
 use super::history::History;
 use super::key::read_key;
+use super::tenants::TenantArg;
 use super::{configure, watched};
-use crate::cli::{LogFileArg, WatchArg, WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
+use crate::cli::list::WatchArg;
+use crate::cli::point::LogFileArg;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::Style;
+
+/// Post a tenant's events to an address, signed and in order
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook set ads https://hooks.example.org/dormouse"
+)]
+pub enum WebhookCommand {
+    /// List the tenants with a webhook, and the addresses
+    #[command(after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook list -o json")]
+    List(WatchArg),
+    /// Post a tenant's events to an address, from here on
+    #[command(
+        after_help = "Examples:\n  dormouse webhook set ads https://hooks.example.org/dormouse\n\n`dormouse serve webhook` posts; docs/webhooks.md says what a receiver checks."
+    )]
+    Set(WebhookSetArgs),
+    /// Stop posting a tenant's events
+    #[command(after_help = "Examples:\n  dormouse webhook remove ads")]
+    Remove(TenantArg),
+    /// Print the secret with which a tenant's receiver checks signatures
+    #[command(
+        after_help = "Examples:\n  dormouse webhook secret ads --secret gateway.secret     # the operator, for the tenant\n  dormouse webhook secret ads --key ads.key               # the tenant"
+    )]
+    Secret(WebhookSecretArgs),
+}
+
+/// Arguments of `webhook set`.
+#[derive(Debug, Clone, Args)]
+pub struct WebhookSetArgs {
+    /// Tenant.
+    pub tenant: TenantId,
+    /// Address, https://… or http://….
+    pub url: String,
+}
+
+/// Arguments of `webhook secret`.
+#[derive(Debug, Clone, Args)]
+pub struct WebhookSecretArgs {
+    /// Tenant.
+    pub tenant: TenantId,
+    /// File with the gateways' secret (the operator's).
+    #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// File with the tenant's key.
+    #[arg(long, env = "DORMOUSE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
 
 /// Runs `webhook …`.
 ///

@@ -1,21 +1,78 @@
 //! `whatif`: compares the log with its course under changes.
 
+use std::path::PathBuf;
+
 use anyhow::Context as _;
+use clap::Args;
 use comfy_table::Cell;
-use dormouse_messages::Sequence;
-use dormouse_replay::history::changes::Asked;
+use dormouse_messages::{JobId, NodeId, Sequence, TenantId};
+use dormouse_replay::history::changes::{Asked, NewNode};
 use dormouse_replay::history::whatif::{
     Answer, Answered, ForkAt, Form, History as Forkable, Metric, Options, Place, Variant, whatif,
 };
 use dormouse_replay::report;
 use dormouse_replay::scenario::read;
+use dormouse_replay::scenario::settings::Setting;
 
 use super::history::{History, bounds};
-use crate::cli::{ChangeArgs, LogFileArg, WhatifArgs};
+use crate::cli::job_name::job_id;
+use crate::cli::point::{At, LogFileArg};
 use crate::context::{Context, read_text};
 use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date, right, span};
+
+/// Changes to a fork of the log.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Changes")]
+pub struct ChangeArgs {
+    /// Set policy.FIELD, tenant.NAME.weight|quota.RESOURCE|priority or job.ID.FIELD; values separated by
+    /// commas are tried one by one.
+    #[arg(long = "set", value_name = "PATH=VALUE[,VALUE…]")]
+    pub settings: Vec<Setting>,
+    /// Add a node.
+    #[arg(long = "add-node", value_name = "NAME:CAPACITY")]
+    pub add_nodes: Vec<NewNode>,
+    /// Lose a node.
+    #[arg(long = "drop-node", value_name = "NAME")]
+    pub drop_nodes: Vec<NodeId>,
+    /// Drain a node.
+    #[arg(long = "drain", value_name = "NAME")]
+    pub drain_nodes: Vec<NodeId>,
+    /// Do not submit a job; cancel the job if it exists already.
+    #[arg(long = "drop-job", value_name = "ID", value_parser = job_id)]
+    pub drop_jobs: Vec<JobId>,
+}
+
+/// Fork the log, change something, and compare the outcomes
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far that is off the log is the model's error. Users who react to waiting are not modelled."
+)]
+pub struct WhatifArgs {
+    #[command(flatten)]
+    pub changes: ChangeArgs,
+    /// Also submit the jobs of a scenario; at_s counts from the fork.
+    #[arg(long, value_name = "SCENARIO.json", help_heading = "Changes")]
+    pub add_jobs: Option<PathBuf>,
+    /// Fork after this sequence, or at this time; default: the beginning of the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub at: Option<At>,
+    /// Answer with this tenant's view: its own names, and other tenants as amounts.
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<TenantId>,
+    #[command(flatten)]
+    pub log: LogFileArg,
+    /// Number of runs with sampled curves, for the intervals.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub draws: u32,
+    /// Parallel runs; default: the number of processors.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Write one page that compares the runs, with charts.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+}
 
 const MOST_JOBS: usize = 12;
 

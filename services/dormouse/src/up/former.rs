@@ -6,9 +6,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context as _;
-use clap::{ArgMatches, CommandFactory as _, Parser as _};
+use clap::{ArgMatches, Command};
 
-use crate::cli::{Cli, Command, UpArgs};
+use crate::up::args::UpArgs;
 
 const FILE: &str = "up.json";
 
@@ -19,12 +19,12 @@ pub type Flags = BTreeMap<String, String>;
 
 /// Returns the flags of `up` that were given.
 #[must_use]
-pub fn given(matches: &ArgMatches) -> Flags {
+pub fn given(all: &Command, matches: &ArgMatches) -> Flags {
     use clap::parser::ValueSource::{CommandLine, EnvVariable};
     let Some(matches) = matches.subcommand_matches("up") else {
         return Flags::new();
     };
-    let flags = names().into_iter().filter_map(|(id, name)| {
+    let flags = names(all).into_iter().filter_map(|(id, name)| {
         let said = matches!(matches.value_source(&id), Some(CommandLine | EnvVariable));
         let mut written = matches.get_raw(&id).filter(|_| said)?;
         Some((name, written.next()?.to_string_lossy().into_owned()))
@@ -32,8 +32,7 @@ pub fn given(matches: &ArgMatches) -> Flags {
     flags.collect()
 }
 
-fn names() -> Vec<(String, String)> {
-    let all = Cli::command();
+fn names(all: &Command) -> Vec<(String, String)> {
     let up = all.find_subcommand("up");
     let flags = up.into_iter().flat_map(clap::Command::get_arguments);
     let named = flags.filter_map(|it| Some((it.get_id().to_string(), it.get_long()?.to_owned())));
@@ -48,11 +47,14 @@ pub struct Resolved {
     pub said: Option<String>,
 }
 
+/// Reads a command line; none if it is not one of `up`.
+pub type Parse = fn(Vec<OsString>) -> clap::error::Result<Option<UpArgs>>;
+
 /// Merges the flags of this start with the kept ones.
 ///
 /// # Errors
 /// If the kept flags cannot be read.
-pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
+pub fn resolve(folder: &Path, args: &UpArgs, parse: Parse) -> anyhow::Result<Resolved> {
     let before = if args.defaults {
         Flags::new()
     } else {
@@ -71,8 +73,7 @@ pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
             file.display()
         )
     };
-    let parsed = Cli::try_parse_from(words.collect::<Vec<OsString>>()).with_context(wrong)?;
-    let Some(Command::Up(mut resolved)) = parsed.command else {
+    let Some(mut resolved) = parse(words.collect()).with_context(wrong)? else {
         anyhow::bail!(wrong());
     };
     resolved.given.clone_from(&args.given);
@@ -142,9 +143,11 @@ pub fn keep(folder: &Path, flags: &Flags) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory as _, Parser as _};
     use dormouse_messages::Resource;
 
     use super::*;
+    use crate::cli::{Cli, Command, up_of};
 
     fn start(folder: &Path, flags: &[&str]) -> Resolved {
         let words = ["dormouse", "up"].iter().chain(flags);
@@ -153,8 +156,8 @@ mod tests {
         let Some(Command::Up(mut args)) = parsed else {
             panic!("not `up`");
         };
-        args.given = given(&matches.expect("flags"));
-        let resolved = resolve(folder, &args).expect("resolved");
+        args.given = given(&Cli::command(), &matches.expect("flags"));
+        let resolved = resolve(folder, &args, up_of).expect("resolved");
         keep(folder, &resolved.flags).expect("kept");
         resolved
     }
@@ -205,7 +208,7 @@ mod tests {
         };
         for (text, what) in [("[", "remove it"), (r#"{"nodes": "x"}"#, "--defaults")] {
             std::fs::write(folder.path().join(FILE), text).expect("written");
-            let error = resolve(folder.path(), &args).expect_err("not readable");
+            let error = resolve(folder.path(), &args, up_of).expect_err("not readable");
             assert!(error.to_string().contains(what), "{error:#}");
         }
     }

@@ -57,7 +57,7 @@ pub(super) async fn exec(
     let ends = attached::ends(exec.terminal.as_ref(), user);
     let ends = ends.map_err(|error| format!("nobody can be attached to it: {error}"))?;
     let supervisor = inner.supervisor.clone();
-    let ended = supervisor.exec(exec.number, container.clone(), program, ends.theirs)?;
+    let ended = supervisor.exec(exec.number, container.clone(), program, ends.theirs);
     let gone = |_| ExecExit::without("the node's supervisor has ended, and its containers with it");
     Ok(Attached {
         input: ends.input,

@@ -66,7 +66,6 @@ struct Shared {
     starts: BTreeMap<u64, oneshot::Sender<Result<u32, NotStarted>>>,
     beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
     execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
-    takes_execs: bool,
     held: BTreeMap<ContainerId, HeldNow>,
     deadline: Option<Option<u64>>,
     gone: Option<Box<Gone>>,
@@ -169,25 +168,18 @@ impl Supervisor {
     }
 
     /// Runs an attached program under a unique number, and returns a receiver of its exit.
-    ///
-    /// # Errors
-    /// If the supervisor's build is too old.
     pub fn exec(
         &self,
         number: u64,
         container: ContainerId,
         program: Program,
         (attachment, descriptors): (Attachment, Vec<OwnedFd>),
-    ) -> Result<oneshot::Receiver<ExecExit>, String> {
+    ) -> oneshot::Receiver<ExecExit> {
         let (answer, answered) = oneshot::channel();
-        let mut shared = self.shared();
-        if !shared.takes_execs {
-            return Err("the node's supervisor is of an earlier build, which cannot run programs in its containers; it is replaced when no container is left there".to_owned());
-        }
-        shared.execs.insert(number, answer);
+        self.shared().execs.insert(number, answer);
         let ask = Ask::Exec(number, container, Box::new(program), attachment);
         let _ = self.asks.send((ask, descriptors));
-        Ok(answered)
+        answered
     }
 
     /// Signals an attached program and its process group.
@@ -241,7 +233,6 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl Shared {
     fn welcomed(&mut self, welcome: &Welcome) {
-        self.takes_execs = welcome.execs;
         self.identity = Some(Identity {
             pid: welcome.pid,
             started_ticks: welcome.started_ticks,

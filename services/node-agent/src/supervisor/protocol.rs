@@ -78,7 +78,7 @@ pub enum Ask {
     Forget(ContainerId, Sequence),
     /// Milliseconds since boot, suspended time included.
     Deadline(Option<u64>),
-    /// `None`: the lease runs out. Earlier builds ignore orders.
+    /// `None`: the lease runs out.
     Gone(Option<Box<Gone>>),
 }
 
@@ -99,8 +99,6 @@ pub struct Welcome {
     pub started_ticks: u64,
     pub limits: Result<(), String>,
     pub held: Vec<HeldNow>,
-    #[serde(default)]
-    pub execs: bool,
 }
 
 /// The kind of an attached user's descriptors.

@@ -311,7 +311,6 @@ impl Supervisor {
             started_ticks: own.map_or(0, |own| own.started_ticks),
             limits,
             held: held.collect(),
-            execs: true,
         }));
         self.tell(&welcome);
         self.fill_at = Some(Instant::now());

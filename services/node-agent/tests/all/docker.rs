@@ -276,35 +276,14 @@ fn agents_of_two_clusters_leave_each_others_containers_alone() {
         tempfile::tempdir().expect("a folder"),
     );
     let (log, other_log) = (FakeLog::default(), FakeLog::default());
-    let prefix = format!("test-former-{}", std::process::id());
-    let config = |folder: &Path, name: &str| {
-        let mut config = config(folder, name);
-        config.former_cluster = Some(prefix.clone());
-        config
-    };
     let (config, other_config) = (config(one.path(), "one"), config(other.path(), "two"));
-    // Earlier builds labelled by prefix alone.
-    let former = AgentConfig {
-        cluster: prefix.clone(),
-        ..config.clone()
-    };
-    let (own, others) = (id(7, 0), id(8, 0));
-    create(&former, &own, Sequence(1), &one.path().join("checkpoints"));
-    create(
-        &former,
-        &others,
-        Sequence(1),
-        &other.path().join("checkpoints"),
-    );
     let other_agent = Running::start(&other_log, other_config.clone(), false);
     other_log.append(admitted(sh("while :; do sleep 0.05; done")));
     other_log.append(placed(1, 1));
     other_log.append(start(1, None));
     other_log.wait_started(&id(1, 0));
-    assert_eq!(names(&former).len(), 1, "its own former one is ended");
     let agent = Running::start(&log, config.clone(), false);
     log.wait_joined(1);
-    assert_eq!(names(&former), Vec::<String>::new());
     assert_eq!((names(&other_config).len(), names(&config).len()), (1, 0));
     let exits = |event: &Event| matches!(event, Event::ContainerExited(_));
     assert_eq!((log.count(exits), other_log.count(exits)), (0, 0));

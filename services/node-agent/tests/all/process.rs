@@ -75,11 +75,7 @@ fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
     let config = local(node(), Default::default(), folder.to_owned());
     let marks = ContainerRecords::open(&config.layout()).expect("opened");
     let mut mark = ContainerRecord::new(plan.container.clone(), plan.request);
-    let by_supervisor = Supervised::by_supervisor(process);
-    mark.supervised = Some(Supervised {
-        is_supervisor: false,
-        ..by_supervisor
-    });
+    mark.supervised = Some(Supervised::by_supervisor(process));
     marks.put(&mark).expect("noted");
 }
 
@@ -686,31 +682,6 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let again = runtime.start(plan).await;
     assert!(again.is_err(), "{again:?}");
     assert_eq!(fs::read_to_string(stdout).expect("read"), "ran\n");
-}
-
-/// A container without a supervisor cannot be held to a deadline.
-#[tokio::test]
-async fn what_a_build_of_before_has_left_running_is_ended() {
-    use std::os::unix::process::CommandExt;
-    let folder = tempfile::tempdir().expect("a folder");
-    let plan = plan(folder.path(), 1, "");
-    let mut shell = std::process::Command::new("/bin/sh")
-        .args(["-c", "sleep 60 & wait"])
-        .process_group(0)
-        .spawn()
-        .expect("runs");
-    noted(
-        folder.path(),
-        &plan,
-        stat(shell.id()).expect("it runs").identity,
-    );
-    let (runtime, _exited) = runtime(folder.path(), false).await;
-    let listed = runtime.list().await.expect("listed");
-    assert!(
-        listed[0].status.as_ref().is_err_and(|exit| exit.evicted),
-        "{listed:?}"
-    );
-    assert!(!shell.wait().expect("ends").success());
 }
 
 #[tokio::test]

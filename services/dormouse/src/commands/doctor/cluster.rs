@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::machine::{LEAST_BROKER, is_older};
 use super::report::Looks;
-use crate::cli::ServiceArg;
 use crate::commands::{agents, query};
 use crate::context::Context;
 use crate::render::bytes;
 use crate::serve;
+use crate::serve::args::ServiceArg;
 
 /// Each needs one active copy.
 const DECIDERS: [ServiceArg; 5] = [

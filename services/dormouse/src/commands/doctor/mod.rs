@@ -6,12 +6,20 @@ mod cluster;
 mod machine;
 mod report;
 
+use clap::Args;
 use report::{Looks, Report, State};
 
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
 use crate::render::Style;
+
+/// Check that this machine and the cluster have all they need, with advice
+#[derive(Debug, Clone, Copy, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse doctor\n  dormouse doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse doctor -o json\n\nIt changes nothing. Exit code: 0 nothing has failed (warnings do not count), 1 something has."
+)]
+pub struct DoctorArgs;
 
 /// Runs all checks and prints the report.
 ///

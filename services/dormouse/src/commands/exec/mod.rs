@@ -18,11 +18,34 @@ use dormouse_node_agent::logs::Stream;
 
 use super::key_identity;
 use super::logs::Source;
-use crate::cli::JobExecArgs;
+use crate::cli::job_name::NamedJob;
 use crate::context::Context;
 use crate::error::Coded;
+use clap::Args;
 use program::Program;
 use terminal::Raw;
+
+/// Run a program in one of a job's containers: as the job's user, inside the sandbox, recorded on the log
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number; 127 where there is no such program. ^C is passed on; the third one kills."
+)]
+pub struct JobExecArgs {
+    /// Job: tenant/name.
+    pub id: NamedJob,
+    /// Container rank; default: the first running container.
+    #[arg(long)]
+    pub rank: Option<u32>,
+    /// Attach this terminal, with its size and keys.
+    #[arg(long, short)]
+    pub terminal: bool,
+    /// Ask over this tenant's own subjects, as its own key does by default.
+    #[arg(long = "as", value_name = "TENANT")]
+    pub of: Option<String>,
+    /// Program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
 
 const BY_SIGNAL: i32 = 128;
 

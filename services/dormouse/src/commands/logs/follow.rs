@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::text::Lines;
 use super::{Found, Source, Wanted};
-use crate::cli::Output;
+use crate::cli::global::Output;
 use crate::print;
 
 /// A new container is seen with this delay.

@@ -19,14 +19,51 @@ use dormouse_projections::queries::{JobDetail, LifeRow};
 use serde::Serialize;
 
 use super::key_identity;
-use crate::cli::{JobLogsArgs, Output, Since};
+use crate::cli::global::Output;
+use crate::cli::job_name::NamedJob;
+use crate::cli::since::Since;
 use crate::clock;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
+use clap::Args;
 pub use follow::{Style, follow, say_why_it_waits};
 pub use source::{Found, Source};
 use text::Lines;
+
+/// Print the output of a job's containers
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse job logs ads/lr\n  dormouse job logs ads/lr -f --tail 20\n  dormouse job logs ads/lr --since 10m --all\n  dormouse job logs ads/lr --incarnation 1 --rank 0\n  dormouse job logs ads/sweep --task 17"
+)]
+pub struct JobLogsArgs {
+    /// Job: tenant/name.
+    pub id: NamedJob,
+    /// Print until the job has ended, also across its resizes.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only the last lines of each output.
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<u32>,
+    /// Only output since 90s, 10m, 2h, 1d ago, or since a time (RFC 3339).
+    #[arg(long, value_name = "AGO|TIME", conflicts_with = "tail")]
+    pub since: Option<Since>,
+    /// Only this rank.
+    #[arg(long)]
+    pub rank: Option<u32>,
+    /// Only this incarnation; default: the newest.
+    #[arg(long)]
+    pub incarnation: Option<u32>,
+    /// Print every incarnation.
+    #[arg(long, conflicts_with = "incarnation")]
+    pub all: bool,
+    /// Only this task of a task set, on any container.
+    #[arg(long, conflicts_with_all = ["rank", "incarnation", "all", "follow", "tail", "since"])]
+    pub task: Option<u32>,
+    /// Ask over this tenant's own subjects, as its own key does by default.
+    #[arg(long = "as", value_name = "TENANT")]
+    pub of: Option<String>,
+}
 
 /// The selected containers and lines.
 #[derive(Debug, Clone, Default)]

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use super::runs;
-use crate::cli::{Seeds, SimulateArgs};
+use crate::commands::simulate::args::{Seeds, SimulateArgs};
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;

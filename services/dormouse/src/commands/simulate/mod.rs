@@ -1,9 +1,10 @@
 //! `simulate`: runs the real services over a virtual clock.
 //!
-//! - `runs`: scenarios, policies and threads; `faults`: trials with faults.
+//! - `args`: flags; `runs`: scenarios, policies and threads; `faults`: trials with faults.
 //! - `answer`: the answer; `table`, `mixed` (services with training), `serving` (scaling rules): its tables.
 
 mod answer;
+pub mod args;
 mod faults;
 mod mixed;
 mod runs;
@@ -17,9 +18,9 @@ use dormouse_replay::scenario::generate::generate;
 use dormouse_replay::simulate::Outcome;
 
 use answer::Answer;
+use args::SimulateArgs;
 use runs::Run;
 
-use crate::cli::SimulateArgs;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;

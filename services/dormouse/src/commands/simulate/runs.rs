@@ -15,7 +15,7 @@ use dormouse_replay::{LogWriter, OutputError, OutputFile};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use crate::cli::{SimulateArgs, Source};
+use crate::commands::simulate::args::{SimulateArgs, Source};
 use crate::context::read_text;
 
 /// Creates an output file.

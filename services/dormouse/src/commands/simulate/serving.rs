@@ -5,7 +5,7 @@ use dormouse_replay::serving::compare::{Row, compare};
 use dormouse_replay::serving::traces::Kind;
 
 use super::runs;
-use crate::cli::SimulateArgs;
+use crate::commands::simulate::args::SimulateArgs;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;

@@ -9,8 +9,11 @@ use dormouse_replay::scenario::generate::Kind;
 use dormouse_replay::scenario::settings::Setting;
 use dormouse_replay::serving::traces::Kind as Trace;
 
-/// Arguments of `simulate`.
+/// Simulate a cluster: the real services over a virtual clock
 #[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse simulate scenario.json\n  dormouse simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse simulate table2:1..20 --policy dorm-3,default\n  dormouse simulate scenario.json --log log.dmlog && dormouse replay verify --log log.dmlog\n  dormouse simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse simulate --faults 1..100\n  dormouse simulate serving:a serving:b serving:c --seeds 1..10"
+)]
 pub struct SimulateArgs {
     /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
     /// serving:TRACE compares scaling rules of services on the traces a, b, c, constant, steps, bursts and
