@@ -64,6 +64,7 @@ pub struct Outcome {
 }
 
 impl Measures {
+    /// Computes the figures of the whole run.
     pub fn outcome(mut self) -> Outcome {
         self.jobs.sort_by(|a, b| {
             a.submitted_s

@@ -23,6 +23,7 @@ pub fn submit(
     engine.at(seconds_after_start(at_s), action);
 }
 
+/// A job's submission, and its time.
 pub struct Submitted<'a> {
     pub at_s: f64,
     pub tenant: &'a str,

@@ -6,12 +6,14 @@ use serde::Serialize;
 
 use super::runs::Run;
 
+/// All runs, and their differences.
 #[derive(Debug, Serialize)]
 pub struct Answer<'a> {
     pub runs: Vec<AnswerRun<'a>>,
     pub comparison: Vec<AnswerComparison<'a>>,
 }
 
+/// One run.
 #[derive(Debug, Serialize)]
 pub struct AnswerRun<'a> {
     pub scenario: &'a str,
@@ -20,6 +22,7 @@ pub struct AnswerRun<'a> {
     pub figures: &'a Figures,
 }
 
+/// The differences between two variants.
 #[derive(Debug, Serialize)]
 pub struct AnswerComparison<'a> {
     pub variant: &'a str,
