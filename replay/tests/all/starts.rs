@@ -181,31 +181,44 @@ fn hold(kind: Kind, seed: u64, held: &mut Held) {
     }
 }
 
-#[test]
-fn the_start_of_a_job_that_waits_lies_in_what_is_said() {
-    let seeds = std::env::var("DORMOUSE_START_SEEDS").ok();
-    let seeds: u64 = seeds.map_or(4, |it| it.parse().expect("a number"));
-    for kind in [Kind::Silent, Kind::Paced, Kind::Elastic] {
-        let mut held = Held::default();
-        for seed in 1..=seeds {
-            hold(kind, seed, &mut held);
-        }
-        let median = held.median();
-        println!(
-            "{kind:?}, seeds 1 to {seeds}: of {} starts {} earlier, {} within, {} later; off by {:.3} of the wait in the median",
-            held.asked(),
-            held.earlier,
-            held.within,
-            held.later,
-            median
-        );
-        let (asked, within) = (f64::from(held.asked()), f64::from(held.within));
-        assert!(asked >= 15.0, "{kind:?}: {asked}");
-        // Four in five, of a few dozen partly dependent starts.
-        assert!(
-            (0.6..=0.95).contains(&(within / asked)),
-            "{kind:?}: {within} of {asked}"
-        );
-        assert!(median <= 0.2, "{kind:?}: {median}");
+/// Asserts that most starts lie within the 80 % that a plan says. The starts of one seed depend on each other.
+fn lies_in_what_is_said(kind: Kind, seeds: u64) {
+    let asked = std::env::var("DORMOUSE_START_SEEDS").ok();
+    let seeds: u64 = asked.map_or(seeds, |it| it.parse().expect("a number"));
+    let mut held = Held::default();
+    for seed in 1..=seeds {
+        hold(kind, seed, &mut held);
     }
+    let median = held.median();
+    println!(
+        "{kind:?}, seeds 1 to {seeds}: of {} starts {} earlier, {} within, {} later; off by {:.3} of the wait in the median",
+        held.asked(),
+        held.earlier,
+        held.within,
+        held.later,
+        median
+    );
+    let (asked, within) = (f64::from(held.asked()), f64::from(held.within));
+    assert!(asked >= 15.0, "{kind:?}: {asked}");
+    assert!(
+        (0.6..=0.95).contains(&(within / asked)),
+        "{kind:?}: {within} of {asked}"
+    );
+    assert!(median <= 0.2, "{kind:?}: {median}");
+}
+
+#[test]
+fn the_start_of_a_waiting_job_that_reports_nothing_lies_in_what_is_said() {
+    lies_in_what_is_said(Kind::Silent, 4);
+}
+
+#[test]
+fn the_start_of_a_waiting_job_that_reports_progress_lies_in_what_is_said() {
+    lies_in_what_is_said(Kind::Paced, 4);
+}
+
+/// More seeds, since fewer of these jobs wait.
+#[test]
+fn the_start_of_a_waiting_job_that_is_resized_lies_in_what_is_said() {
+    lies_in_what_is_said(Kind::Elastic, 8);
 }
