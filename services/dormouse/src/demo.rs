@@ -63,11 +63,9 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let plan = args.examples.join("demo").join("plan.json");
     let plan: Vec<Planned> = read_document(&plan)
         .context("run the demo in the repository's root, or name the examples with --examples")?;
-    let folder = args
-        .export
-        .parent()
-        .unwrap_or(Path::new("."))
-        .join("cluster");
+    let parent = args.export.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    let folder = parent.join("cluster");
     let export = context.output_file(&args.export, &[])?;
     if folder.exists() {
         if !context.global().overwrite {
