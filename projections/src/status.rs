@@ -7,7 +7,7 @@
 //! 4. No event shown names another tenant's job.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse_messages::envelope::Body;
 use dormouse_messages::events::{
@@ -270,16 +270,19 @@ fn for_another(event: &PartitionResizeRequested) -> bool {
 }
 
 fn not_placed(event: &PlacementRefused) -> BTreeMap<&JobId, Event> {
-    let jobs: BTreeSet<&JobId> = event.unplaceable.iter().map(|it| &it.job).collect();
-    let parts = jobs.into_iter().map(|job| {
-        let own = event.unplaceable.iter().filter(|it| it.job == *job);
-        let part = PlacementRefused {
-            unplaceable: own.cloned().collect(),
-            ..event.clone()
-        };
-        (job, Event::from(part))
-    });
-    parts.collect()
+    let mut parts: BTreeMap<&JobId, PlacementRefused> = BTreeMap::new();
+    for unplaceable in &event.unplaceable {
+        let part = parts
+            .entry(&unplaceable.job)
+            .or_insert_with(|| PlacementRefused {
+                epoch: event.epoch,
+                unplaceable: Vec::new(),
+                basis: event.basis.clone(),
+            });
+        part.unplaceable.push(unplaceable.clone());
+    }
+    let parts = parts.into_iter();
+    parts.map(|(job, part)| (job, Event::from(part))).collect()
 }
 
 /// A part's own id keeps readers from taking the part for a repetition.

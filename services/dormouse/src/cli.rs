@@ -1,4 +1,4 @@
-//! Declares the command line. Each command's flags, help and examples stand beside its action.
+//! Declares the command line. The file of each command holds its flags, help and examples.
 //!
 //! - `global` has the flags of every command.
 //! - `job_name`, `list`, `node`, `point`, `since`, `streams` and `weight` have arguments that commands share.

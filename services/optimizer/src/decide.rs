@@ -302,14 +302,18 @@ fn decided(
         };
         let roles = problem.roles(index).map(|role| &problem.jobs[role]);
         let roles = roles.filter_map(|role| Some((role, *shares.get(&role.job)?)));
-        let roles: Vec<(&ProblemJob, &JobShare)> = roles.collect();
-        let mut parts = std::iter::once((job, *share)).chain(roles.iter().copied());
-        let changes = parts.any(|(job, share)| is_changed(job, share));
+        let parts: Vec<(&ProblemJob, &JobShare)> =
+            std::iter::once((job, *share)).chain(roles).collect();
+        let changes = parts.iter().any(|(job, share)| is_changed(job, share));
         if !changes && !has_less(&share.job) {
             continue;
         }
-        let beside: u32 = roles.iter().map(|(_, share)| share.containers).sum();
-        let containers = share.containers + beside;
+        let nodes = parts.iter().flat_map(|(job, share)| {
+            let role = job.role.as_ref().map(|role| role.name.as_str());
+            NodeContainers::of(role, &share.nodes)
+        });
+        let nodes: Vec<NodeContainers> = nodes.collect();
+        let containers = nodes.iter().map(|it| it.containers).sum();
         let old = state
             .jobs
             .get(&share.job)
@@ -317,15 +321,10 @@ fn decided(
         // If nothing else changes, lost containers are not replaced.
         let died = old.filter(|_| !changes).map_or(0, |old| old.lost);
         let had = old.map_or(0, Assignment::containers) + died;
-        let parts = std::iter::once((job, *share)).chain(roles);
-        let nodes = parts.flat_map(|(job, share)| {
-            let role = job.role.as_ref().map(|role| role.name.as_str());
-            NodeContainers::of(role, &share.nodes)
-        });
         jobs.push(JobAllocation {
             job: share.job.clone(),
             containers,
-            nodes: nodes.collect(),
+            nodes,
             previous: had,
             new: old.is_none(),
             share: share.share,

@@ -17,7 +17,7 @@ use dormouse_state::ClusterState;
 
 use crate::check::limits;
 use crate::instance::devices::{has_memory, overfull};
-use crate::instance::{Cluster, loss_bound};
+use crate::instance::{Cluster, loss_bound, roles_of};
 use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, ProblemNode};
 use crate::problem_builder::problem_of;
 use crate::queue::dorm_driver::KEPT;
@@ -116,7 +116,7 @@ impl<'a> Recorded<'a> {
     fn jobs(&self) -> Result<(), String> {
         let waits = self.outcome.waiting.iter();
         let waits: BTreeSet<&JobId> = waits.map(|waiting| &waiting.job).collect();
-        for (_, job) in self.problem.heads() {
+        for (index, job) in self.problem.heads() {
             let runs = self.containers(job) > 0;
             if runs == waits.contains(&job.job) {
                 let what = if runs {
@@ -127,7 +127,7 @@ impl<'a> Recorded<'a> {
                 return Err(format!("{} {what}", job.job));
             }
             if let Some(listed) = self.listed.get(&job.job) {
-                self.roles(job, listed)?;
+                self.roles(index, listed)?;
                 limits(self.problem, job, &self.share(job)).map_err(|why| why.to_string())?;
             } else if job.displaced && job.previous.is_some() && runs {
                 return Err(format!("{} lost a node and is not placed again", job.job));
@@ -137,11 +137,11 @@ impl<'a> Recorded<'a> {
     }
 
     /// The roles have all of their containers exactly if the job has some.
-    fn roles(&self, job: &ProblemJob, listed: &JobAllocation) -> Result<(), String> {
+    fn roles(&self, index: usize, listed: &JobAllocation) -> Result<(), String> {
+        let job = &self.problem.jobs[index];
         let mut all = self.containers(job);
         let runs = all > 0;
-        let of_job = |role: &&ProblemJob| head_of(role) == &job.job && role.role.is_some();
-        for role in self.problem.jobs.iter().filter(of_job) {
+        for role in roles_of(self.problem, index) {
             let has = self.containers(role);
             if has != if runs { role.min } else { 0 } {
                 return Err(format!("{} has {has} containers", role.job));

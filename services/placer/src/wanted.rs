@@ -9,7 +9,6 @@ use dormouse_messages::{Amounts, JobId, Needs, NodeId, Rank};
 use dormouse_state::{Job, Place};
 
 /// The workers of a listed job, or one of its roles.
-#[derive(Clone)]
 pub struct Wanted<'a> {
     pub id: &'a JobId,
     pub job: &'a Job,
@@ -54,10 +53,8 @@ impl<'a> Wanted<'a> {
     }
 
     pub fn present_by_node(&self) -> BTreeMap<NodeId, u32> {
-        let mut counts = BTreeMap::new();
-        for (_, place) in self.present() {
-            *counts.entry(place.node.clone()).or_insert(0) += 1;
-        }
-        counts
+        let assignment = self.job.assignment.as_ref();
+        let is_own = |rank| self.job.beside.index_at(rank) == self.part;
+        assignment.map_or_else(BTreeMap::new, |it| it.by_node_of(is_own))
     }
 }

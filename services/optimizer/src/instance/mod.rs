@@ -2,13 +2,14 @@
 //! the participating jobs with their fair shares and bounds.
 //!
 //! - [`columns`]: eligibility, exclusivity and the other columns behind the resources; [`eligibility`]:
-//!   eligibility for one decision; [`devices`]: fractions of GPUs.
+//!   eligibility for one decision; [`devices`]: fractions of GPUs; [`topology`]: racks and zones.
 
 pub(crate) mod columns;
 pub(crate) mod devices;
 pub(crate) mod eligibility;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod topology;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use dormouse_messages::quantity::{Amounts, Resource};
 use crate::drf::{User, fill_within};
 use crate::instance::columns::Columns;
 use crate::instance::eligibility::Confined;
-use crate::primal::topology::Topology;
+use crate::instance::topology::Topology;
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
 /// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A

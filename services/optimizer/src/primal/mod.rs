@@ -4,7 +4,8 @@
 //! - [`restart_local_search`]: restarts at given prices; then [`packing`] by [`price_rounds`],
 //!   [`pattern_selection`] and [`ruin_and_recreate`];
 //! - [`best_fit`]: counts into rooms;
-//! - [`slots_to_jobs`]: slots to jobs, near each other by [`topology`];
+//! - [`slots_to_jobs`]: slots to jobs, near each other by
+//!   [`topology`](crate::instance::topology);
 //! - [`restart_pruning`]: undoes restarts within the gap;
 //! - [`in_place`], [`gathering`], [`preferences`] and [`role_affinity`]: exchanges of places that are equal
 //!   to P2.
@@ -22,4 +23,3 @@ pub(crate) mod restart_pruning;
 pub(crate) mod role_affinity;
 pub(crate) mod ruin_and_recreate;
 pub(crate) mod slots_to_jobs;
-pub(crate) mod topology;

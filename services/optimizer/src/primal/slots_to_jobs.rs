@@ -4,7 +4,7 @@
 //! 2. Packed: training that is resized in place takes slots on its own nodes.
 //! 3. The other containers follow, gangs first, large ones first, replicas of services last. Packed: a node
 //!    in use; else the nearest that takes all the rest, the smallest of these; else the one that takes most,
-//!    with near ones around ([`crate::primal::topology`]). Spread, by policy: one by one on the node with
+//!    with near ones around ([`crate::instance::topology`]). Spread, by policy: one by one on the node with
 //!    the most slots.
 //! 4. Roles follow their workers.
 
@@ -15,8 +15,8 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::policy::Placement;
 
 use crate::candidate::Candidate;
+use crate::instance::topology::{Group, Topology};
 use crate::instance::{Cluster, Instance};
-use crate::primal::topology::{Group, Topology};
 use crate::problem::Problem;
 
 /// Containers of each job by node.
@@ -78,10 +78,7 @@ pub(crate) fn divide_again(problem: &Problem, cluster: &Cluster, placed: &mut Pa
             located.unwrap_or_default()
         })
         .collect();
-    let is_changed = |job: &usize| {
-        let placed = placed[*job].iter().map(|(node, count)| (*node, *count));
-        !placed.eq(previous[*job].iter().copied())
-    };
+    let is_changed = |job: &usize| !is_same(&previous[*job], &placed[*job]);
     let mut jobs: Vec<usize> = (0..problem.jobs.len()).filter(is_changed).collect();
     jobs.sort_by_key(|job| {
         let job = &problem.jobs[*job];
@@ -134,7 +131,7 @@ fn divide(
     let mut order = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         if claim.is_free {
-            division.keep(claim.ty, index, claim.previous, claim.count);
+            division.keep(claims, index);
             order.push(index);
         } else {
             division.partitions[index] = claim.previous.iter().copied().collect();
@@ -170,10 +167,11 @@ struct Division<'a> {
 }
 
 impl Division<'_> {
-    fn keep(&mut self, ty: usize, index: usize, previous: &[(usize, u32)], count: u32) {
-        let mut rest = count;
-        for (node, had) in previous {
-            rest -= self.take(ty, index, *node, (*had).min(rest));
+    fn keep(&mut self, claims: &[Claim<'_>], index: usize) {
+        let claim = &claims[index];
+        let mut rest = claim.count;
+        for (node, had) in claim.previous {
+            rest -= self.take(claim.ty, index, *node, (*had).min(rest));
         }
     }
 
@@ -218,7 +216,6 @@ impl Division<'_> {
 /// The slots of one type that no job has yet.
 struct FreeSlots<'a> {
     topology: &'a Topology,
-    is_flat: bool,
     placement: Placement,
     by_node: BTreeMap<usize, u32>,
     by_count: BTreeSet<(u32, usize)>,
@@ -229,7 +226,6 @@ impl<'a> FreeSlots<'a> {
     fn new(topology: &'a Topology, placement: Placement, slots: &BTreeMap<usize, u32>) -> Self {
         let mut free = Self {
             topology,
-            is_flat: topology.is_flat(),
             placement,
             by_node: BTreeMap::new(),
             by_count: BTreeSet::new(),
@@ -246,7 +242,7 @@ impl<'a> FreeSlots<'a> {
     }
 
     fn groups(&self, node: usize) -> Vec<Group> {
-        if self.is_flat {
+        if self.topology.is_flat() {
             return Vec::new();
         }
         let (rack, zone) = self.topology.groups(node);
@@ -293,7 +289,7 @@ impl<'a> FreeSlots<'a> {
             return Some((node, rest));
         }
         let mut whole = self.by_count.range((rest, 0)..);
-        let node = if self.is_flat || counts.is_empty() {
+        let node = if self.topology.is_flat() || counts.is_empty() {
             whole.next().map(|(_, node)| *node)
         } else {
             let near =
@@ -312,14 +308,14 @@ impl<'a> FreeSlots<'a> {
     }
 }
 
+fn is_same(previous: &[(usize, u32)], partition: &BTreeMap<usize, u32>) -> bool {
+    let partition = partition.iter().map(|(node, count)| (*node, *count));
+    partition.eq(previous.iter().copied())
+}
+
 fn unmark_unchanged(instance: &Instance, candidate: &mut Candidate, partitions: &Partitions) {
     for (index, job) in instance.jobs.iter().enumerate() {
-        let same = job
-            .previous
-            .iter()
-            .copied()
-            .eq(partitions[index].iter().map(|(n, c)| (*n, *c)));
-        if candidate.restarted[index] && same {
+        if candidate.restarted[index] && is_same(&job.previous, &partitions[index]) {
             candidate.restarted[index] = false;
             for (node, count) in &job.previous {
                 if let Some(slot) = candidate.slots[job.ty].get_mut(node) {

@@ -12,6 +12,7 @@ type Rack<'a> = (Option<&'a str>, &'a str);
 pub(crate) struct Topology {
     racks: Vec<Option<usize>>,
     zones: Vec<Option<usize>>,
+    has_labels: bool,
 }
 
 impl Topology {
@@ -29,13 +30,13 @@ impl Topology {
             topology.racks.push(rack);
             topology.zones.push(zone);
         }
+        topology.has_labels = !racks.is_empty() || !zones.is_empty();
         topology
     }
 
     /// True if all nodes are equally far from each other.
-    pub fn is_flat(&self) -> bool {
-        let mut labels = self.racks.iter().chain(&self.zones);
-        labels.all(Option::is_none)
+    pub const fn is_flat(&self) -> bool {
+        !self.has_labels
     }
 
     /// 0 in one rack, 1 in one zone, else 2.
