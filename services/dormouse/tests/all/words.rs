@@ -176,6 +176,21 @@ fn a_notebook_without_a_server_is_not_waited_for(cluster: &Cluster) {
     cluster.run(&["job", "wait", "ads/nb"]);
 }
 
+/// A clean clone has no folder `demo`. Without training frameworks the demo ends before its cluster starts.
+#[test]
+fn a_demo_makes_the_folder_of_its_log() {
+    let mut cluster = Cluster::new();
+    cluster.env("DORMOUSE_TOOLS", "/nowhere");
+    let file = cluster.dir().join("new").join("log.jsonl");
+    let file = file.to_str().expect("a name");
+    let demo = cluster.run_with(&["demo", "--export", file], &[]);
+    assert!(
+        demo.err
+            .contains("the training frameworks are not installed"),
+        "{demo:?}"
+    );
+}
+
 fn places_on_the_log(cluster: &Cluster) {
     let folder = cluster.dir().join("not-there");
     let file = folder.join("log.jsonl");
