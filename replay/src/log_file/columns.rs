@@ -302,7 +302,8 @@ impl<T: DataType> Column<T> {
     }
 
     fn fill(&mut self, most: usize) -> Result<usize, ParquetError> {
-        (self.values.clear(), self.levels.clear());
+        self.values.clear();
+        self.levels.clear();
         self.next = 0;
         let levels = Some(&mut self.levels);
         let (rows, ..) = self

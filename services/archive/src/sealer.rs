@@ -82,6 +82,7 @@ impl Sealer {
             newest: None,
             states: None,
             heads: VecDeque::new(),
+            settled: Sequence(0),
         };
         let task = tokio::spawn(work.run()).abort_handle();
         Self {
@@ -147,8 +148,10 @@ struct Work {
     newest: Option<Sealed>,
     /// Those of `newest`.
     states: Option<States>,
-    /// The log's head at past looks.
+    /// The log's head at looks that are younger than the time to settle.
     heads: VecDeque<(Instant, Sequence)>,
+    /// The log's head at the newest older look.
+    settled: Sequence,
 }
 
 impl Work {
@@ -176,26 +179,18 @@ impl Work {
         let head = self.log.head().await?;
         let now = Instant::now();
         self.heads.push_back((now, head));
-        while let Some((_, last)) = self.settled(now).filter(|(index, _)| *index > 0) {
-            self.heads.pop_front();
-            debug_assert!(last <= head, "the head of the past");
+        let is_old =
+            |(at, _): &mut (Instant, Sequence)| now.duration_since(*at) >= self.options.settle;
+        while let Some((_, head)) = self.heads.pop_front_if(is_old) {
+            self.settled = head;
         }
-        let Some((_, settled)) = self.settled(now) else {
-            return Ok(());
-        };
+        let settled = self.settled;
         while let Some(last) = self.due(wanted.policy, settled).await? {
             if !self.seal(last, head).await? {
                 self.refresh(wanted).await?;
             }
         }
         Ok(())
-    }
-
-    /// Returns the newest look at the head that is old enough, and the head then.
-    fn settled(&self, now: Instant) -> Option<(usize, Sequence)> {
-        let heads = self.heads.iter().enumerate();
-        let old = heads.filter(|(_, (at, _))| now.duration_since(*at) >= self.options.settle);
-        old.map(|(index, (_, head))| (index, *head)).last()
     }
 
     /// Reads the newest manifest, and observes those that the log does not know.

@@ -69,22 +69,9 @@ impl Archive {
         for number in 1..=of {
             let sealed = self.manifest(number).await?;
             let manifest = sealed.manifest;
-            let path = format!("manifest {number}");
-            if manifest.previous != previous {
-                let why = "it does not name the digest of the manifest before: one of the two was changed";
-                return Err(self.changed(&path, why));
-            }
-            if manifest.first != walk.next || manifest.last < manifest.first {
-                let why = format!(
-                    "it begins at event {}, not at {}",
-                    manifest.first, walk.next
-                );
-                return Err(self.changed(&path, &why));
-            }
+            self.follows(&manifest, previous.as_ref(), walk.next)?;
             if number == 1 {
                 found.log.clone_from(&manifest.log);
-            } else if manifest.log != found.log {
-                return Err(self.changed(&path, "it is of another log"));
             }
             let file = self.segment(&manifest).await?;
             let checked = tokio::task::spawn_blocking({
@@ -98,7 +85,9 @@ impl Archive {
             walk = walked;
             match self.states(&manifest).await {
                 Ok(states) if states.encode()? == at_asof.encode()? => {}
-                Ok(_) => return Err(self.changed(&path, "its states are not those of its events")),
+                Ok(_) => {
+                    return Err(self.changed(number, "its states are not those of its events"));
+                }
                 Err(ArchiveError::States(_)) => found.unread_states += 1,
                 Err(error) => return Err(error),
             }
@@ -119,10 +108,28 @@ impl Archive {
         Ok(found)
     }
 
-    fn changed(&self, object: &str, why: &str) -> ArchiveError {
+    fn follows(
+        &self,
+        manifest: &Manifest,
+        previous: Option<&String>,
+        next: Sequence,
+    ) -> Result<(), ArchiveError> {
+        if manifest.previous.as_ref() != previous {
+            let why =
+                "it does not name the digest of the manifest before: one of the two was changed";
+            return Err(self.changed(manifest.number, why));
+        }
+        if manifest.first != next || manifest.last < manifest.first {
+            let why = format!("it begins at event {}, not at {next}", manifest.first);
+            return Err(self.changed(manifest.number, &why));
+        }
+        Ok(())
+    }
+
+    fn changed(&self, number: u64, why: &str) -> ArchiveError {
         ArchiveError::Damaged {
             place: self.place(),
-            object: object.to_owned(),
+            object: format!("manifest {number}"),
             why: why.to_owned(),
         }
     }

@@ -1,6 +1,7 @@
 //! All integration tests in one binary, which is linked once.
 
 mod architecture;
+mod archive_page;
 mod clients;
 #[path = "../../../runtime/tests/all/common/collector.rs"]
 mod collector;
