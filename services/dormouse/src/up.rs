@@ -24,21 +24,21 @@ use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::build_id;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
-use crate::serve::args::ServiceArg;
-use crate::serve::{self, Role};
+use crate::serve::service::Service;
+use crate::serve::{self, Role, web};
 use crate::up::args::{SyncArg, UpArgs};
-use crate::{build_id, web};
 
-const SERVICES: [ServiceArg; 6] = [
-    ServiceArg::Admission,
-    ServiceArg::Optimizer,
-    ServiceArg::Placer,
-    ServiceArg::Checkpointer,
-    ServiceArg::Autoscaler,
-    ServiceArg::Api,
+const SERVICES: [Service; 6] = [
+    Service::Admission,
+    Service::Optimizer,
+    Service::Placer,
+    Service::Checkpointer,
+    Service::Autoscaler,
+    Service::Api,
 ];
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -117,12 +117,14 @@ impl LocalCluster {
                 tenant_bytes: options.keep.tenant_bytes,
             };
             let (log, shutdown) = (log.clone(), shutdown.clone());
-            parts.spawn_local(async move { serve::service(service, log, &role, shutdown).await });
+            parts.spawn_local(
+                async move { serve::service::run(service, log, &role, shutdown).await },
+            );
         }
         for index in 0..options.nodes {
             let config = agent(options, node(index)?)?;
             let (log, shutdown) = (log.clone(), shutdown.clone());
-            parts.spawn_local(async move { serve::agent(config, log, shutdown).await });
+            parts.spawn_local(async move { serve::agent::serve(config, log, shutdown).await });
         }
         let gateway = match options.gateway {
             Some(listen) => {
@@ -220,7 +222,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
         // The next `up` on this folder finds its Docker containers by this label.
-        cluster: serve::engine_label("dormouse", &options.data),
+        cluster: serve::agent::engine_label("dormouse", &options.data),
         ..AgentConfig::local(node, options.capacity.clone(), options.data.clone())
     })
 }

@@ -91,7 +91,7 @@ fn tensorflow_is_told_its_cluster_and_task() {
         let launch = told(&spec, rank);
         let config: Value =
             serde_json::from_str(value(&launch.env, "TF_CONFIG")).expect("a document");
-        assert_eq!(config["cluster"], cluster, "rank {rank}");
+        assert_eq!(config["cluster", "status"], cluster, "rank {rank}");
         assert_eq!(config["task"], json!({"type": kind, "index": index}));
     }
     let mut alone = of(Executor::Tensorflow);
