@@ -71,7 +71,7 @@ say "up: $(compose version --short)"
 compose up --no-build --detach --wait-timeout 180 >"$trial/up.log" 2>&1 || { tail -n 20 "$trial/up.log" >&2; die "compose up"; }
 nodes_ready() { [ "$(as operator nodes -o json | grep -o '"state":"up"' | wc -l)" = 2 ]; }
 await 120 "two nodes" nodes_ready
-as operator tenant set ads --image 'dormouse-local/*' >/dev/null
+as operator tenant grant ads --image 'dormouse-local/*' >/dev/null
 runs first
 
 say "a broker and one copy of each service are killed"
@@ -89,5 +89,5 @@ await 60 "traces in Jaeger" traced
 # There is no such service: that is an answer, of which wget makes an error.
 answered() { { wget -S -O- http://localhost:8080/ads/nothing/ 2>&1 || true; } | grep 'HTTP/1.1 40[14]'; }
 await 30 "an answer of the gateway" answered
-as operator replay verify
+as operator log verify
 say "ok: two jobs, a broker and six services lost, metrics, traces, the gateway; the log verifies"

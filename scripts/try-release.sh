@@ -35,5 +35,5 @@ said=$(clean ./dormouse run --name hello -- /bin/sh -c 'echo hello from $0') || 
 [ "$said" = "hello from /bin/sh" ] || die "run printed: $said"
 clean ./dormouse submit deploy/examples/count.yaml --set containers.max=2 || die "submit"
 clean ./dormouse job cancel ads/count || die "cancel"
-clean ./dormouse replay verify || die "verify"
+clean ./dormouse log verify || die "verify"
 printf 'try-release: %s runs from an empty folder\n' "$(basename "$archive")"

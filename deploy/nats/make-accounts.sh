@@ -8,7 +8,7 @@
 # $DORMOUSE_NKEY_ADMISSION, $DORMOUSE_NKEY_NODE_N0, $DORMOUSE_NKEY_TENANT_ADS ... With --keys the keys are made
 # (openssl) and filled in: DIR/<user>.nk is the seed that a client is given (DORMOUSE_NKEY), DIR/<user>.pub the
 # public key. Existing keys are kept, so that a tenant or node can be added later. DIR/gateway.secret is what the
-# keys of services' callers follow from (`dormouse key`).
+# keys of services' callers follow from (`dormouse account key`).
 #
 # Users: admission, optimizer, placer, checkpointer, autoscaler, archiver, api, webhook, operator, sys, node-<name>,
 # gateway-<name>, tenant-<name>; people: user-<tenant>.<name> (ROLE is viewer or submitter), operator-<name>.
@@ -173,7 +173,7 @@ services() {
 }
 
 # limits CONNECTIONS: what an account of a tenant's or a person's may take of the brokers: connections to all of them,
-# subscriptions of each, the longest message. The same as `dormouse accounts` signs (services/runtime/src/accounts/plan.rs).
+# subscriptions of each, the longest message. The same as `dormouse account` signs (services/runtime/src/accounts/plan.rs).
 limits() { echo "    limits: {max_connections: $1, max_subscriptions: 1000, max_payload: 2097152}"; }
 
 # people NAME "SUBSCRIBE..." "PUBLISH..." IMPORTS [LIMITS]: the account of one person. A dot in an account's name would keep the

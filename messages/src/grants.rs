@@ -227,7 +227,7 @@ impl Granted {
         Err(Denied {
             code,
             reason: format!(
-                "{what} is not granted to {tenant}; the operator grants it with `dormouse tenant set {tenant} {flags}`"
+                "{what} is not granted to {tenant}; the operator grants it with `dormouse tenant grant {tenant} {flags}`"
             ),
         })
     }
@@ -398,7 +398,7 @@ impl Granted {
             SecretSource::File(path) => Err(Denied {
                 code: "secret_not_granted",
                 reason: format!(
-                    "the secret of {name}: {} must be the name of a file in {tenant}'s folder of secrets, such as token, without / at its beginning and without ..; the operator puts it there, or grants another folder with `dormouse tenant set {tenant} --secrets FOLDER`",
+                    "the secret of {name}: {} must be the name of a file in {tenant}'s folder of secrets, such as token, without / at its beginning and without ..; the operator puts it there, or grants another folder with `dormouse tenant grant {tenant} --secrets FOLDER`",
                     sanitize::shortened(path)
                 ),
             }),
@@ -568,7 +568,7 @@ mod tests {
         assert!(
             refused
                 .reason
-                .ends_with("`dormouse tenant set ads --mount /data`"),
+                .ends_with("`dormouse tenant grant ads --mount /data`"),
             "{refused}"
         );
         let refused = none.image("a/b:1").expect_err("not granted");

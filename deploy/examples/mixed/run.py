@@ -291,7 +291,7 @@ def quantile(sorted_values, part):
 
 def events(cluster):
     path = cluster.folder / "log.jsonl"
-    cluster.run("log", "export", "-o", path)
+    cluster.run("log", "export", "--file", path)
     with open(path, encoding="utf-8") as file:
         return path, [json.loads(line) for line in file]
 
@@ -321,7 +321,7 @@ def shares(cluster, path, log):
         fine = fine and max(parts) <= limit + 0.03
     print("           %.1f %% together" % (100 * together))
     picture = cluster.folder / "gpu.svg"
-    cluster.run("timeline", "gpu-use", "--log", path, "--svg", picture)
+    cluster.run("timeline", "gpu-use", "--log", path, "--file", picture)
     print("Picture    %s" % picture)
     return fine
 
@@ -358,8 +358,8 @@ def report(cluster, load, saved_ms, began, ended):
     for it in made[:6]:
         print("           %s  %s: %d leave, room for %s" % (it["storedat"][11:23], it["data"]["job"], len(it["data"]["leave"]), it["data"]["for"]))
     picture = cluster.folder / "containers.svg"
-    cluster.run("timeline", "containers", "--log", path, "--svg", picture)
-    print("Verified   %s" % cluster.run("replay", "verify", "--log", path).strip().splitlines()[-1])
+    cluster.run("timeline", "containers", "--log", path, "--file", picture)
+    print("Verified   %s" % cluster.run("log", "verify", "--log", path).strip().splitlines()[-1])
     print("Log        %s\nPicture    %s" % (path, picture))
     return shares(cluster, path, log) and not load.lost
 

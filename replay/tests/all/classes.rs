@@ -96,13 +96,13 @@ fn a_class_that_is_not_there_or_not_granted_is_refused_with_what_to_do() {
     let known = r#","priority_class":{"name":"early","value":999,"preempts":true}"#;
     submit(&mut engine, 1, "lab/known", (1, 1), known);
     run(&mut engine, 300);
-    let grant = "dormouse tenant set ads --priority-class urgnt";
+    let grant = "dormouse tenant grant ads --priority-class urgnt";
     assert_refused(
         &engine,
         "unknown_priority_class",
         &["critical, early, urgent", grant],
     );
-    let grant = "`dormouse tenant set web --priority-class urgent`";
+    let grant = "`dormouse tenant grant web --priority-class urgent`";
     assert_refused(&engine, "priority_class_not_granted", &[grant]);
     assert_refused(&engine, "bad_priority_class", &["leave it out"]);
     assert_eq!(refusals(&engine).len(), 4);

@@ -1,4 +1,4 @@
-//! `replay diff`: a case for each class of differences.
+//! `log diff`: a case for each class of differences.
 
 use std::sync::Arc;
 

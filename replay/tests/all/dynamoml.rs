@@ -1,5 +1,5 @@
 //! The experiment of DynamoML in four configurations, compared with an independent model. The whole
-//! table is `dormouse simulate dynamoml:all dynamoml:sharing dynamoml:scaling dynamoml:none`.
+//! table is `dormouse lab simulate dynamoml:all dynamoml:sharing dynamoml:scaling dynamoml:none`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

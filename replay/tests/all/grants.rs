@@ -59,7 +59,7 @@ fn a_file_of_the_node_is_no_secret_of_a_tenant() {
     assert_refused(
         &engine,
         "secret_not_granted",
-        &["dormouse tenant set ads --secrets /"],
+        &["dormouse tenant grant ads --secrets /"],
     );
     assert_eq!(refusals(&engine).len(), 4);
     assert!(when(&engine, "ads/own", "completed").is_some());
@@ -86,13 +86,13 @@ fn mounts_images_and_the_nodes_network_are_granted() {
     }
     submit(&mut engine, 10, "search/m", (1, 1), mounts);
     run(&mut engine, 600);
-    let set = "dormouse tenant set ads";
+    let grant = "dormouse tenant grant ads";
     for (code, flag) in [
         ("mount_not_granted", "--mount /data`"),
         ("image_not_granted", "--image registry/ads/lr:1`"),
         ("network_not_granted", "--network host`"),
     ] {
-        assert_refused(&engine, code, &[set, flag]);
+        assert_refused(&engine, code, &[grant, flag]);
     }
     let jobs: Vec<String> = admitted(&engine)
         .iter()
@@ -181,7 +181,7 @@ fn what_a_tenant_has_queued_takes_no_more_bytes_than_it_may() {
     run(&mut engine, 50);
     let says = [
         "may take 8Ki",
-        "dormouse tenant set ads --max-queued-bytes 16Ki",
+        "dormouse tenant grant ads --max-queued-bytes 16Ki",
     ];
     assert_refused(&engine, "too_many_queued_bytes", &says);
     let jobs = |engine: &Engine| -> Vec<String> {

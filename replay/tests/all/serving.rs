@@ -1,4 +1,4 @@
-//! The autoscaler meets its goals on a few seeds. The whole table is `dormouse simulate serving:a
+//! The autoscaler meets its goals on a few seeds. The whole table is `dormouse lab simulate serving:a
 //! serving:b serving:c`.
 
 use std::sync::Arc;

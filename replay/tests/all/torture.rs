@@ -28,7 +28,7 @@ fn ends_well(trial: Result<Passed, Box<Failure>>) -> Passed {
     let seed = failure.seed;
     let path = keep(&failure);
     panic!(
-        "{failure}\nits log: {}\nagain: dormouse simulate --faults {seed}",
+        "{failure}\nits log: {}\nagain: dormouse lab simulate --faults {seed}",
         path.display()
     );
 }
@@ -142,7 +142,7 @@ fn trials_of_a_log_that_goes_back_end_well() {
             let path = keep(&failure);
             let path = path.display();
             panic!(
-                "{failure}\nits log: {path}\nagain: dormouse simulate --faults {seed} --log-goes-back"
+                "{failure}\nits log: {path}\nagain: dormouse lab simulate --faults {seed} --log-goes-back"
             );
         }
     }

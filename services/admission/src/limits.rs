@@ -52,7 +52,7 @@ pub fn class_of(
             format!("there are {}", known.join(", "))
         };
         let reason = format!(
-            "priority_class: there is no class {name}; {known}. The operator defines one in the policy (`dormouse configure FILE` with policy: {{priority_classes: {{{name}: {{value: 100}}}}}}) and grants it with `dormouse tenant set {tenant} --priority-class {name}`"
+            "priority_class: there is no class {name}; {known}. The operator defines one in the policy (`dormouse policy set FILE` with policy: {{priority_classes: {{{name}: {{value: 100}}}}}}) and grants it with `dormouse tenant grant {tenant} --priority-class {name}`"
         );
         return Err(Refusal::new("unknown_priority_class", reason));
     };
@@ -88,7 +88,7 @@ pub fn check_grants(
         && queued >= most
     {
         let reason = format!(
-            "{tenant} has {queued} jobs queued and may have {most}; submit it again when some have started, cancel others, or have the operator raise it with `dormouse tenant set {tenant} --max-queued {}`",
+            "{tenant} has {queued} jobs queued and may have {most}; submit it again when some have started, cancel others, or have the operator raise it with `dormouse tenant grant {tenant} --max-queued {}`",
             most.saturating_mul(2)
         );
         return Err(Refusal::new("too_many_queued", reason));
@@ -99,7 +99,7 @@ pub fn check_grants(
         Some(most) if with > most => {
             let size = |bytes: u64| Resource::Memory.display(bytes.next_multiple_of(1 << 10));
             let reason = format!(
-                "the specifications of the queued jobs of {tenant} would take {} together and may take {}; submit it again when some have started, cancel others, keep data in files instead of in env, or have the operator raise it with `dormouse tenant set {tenant} --max-queued-bytes {}`",
+                "the specifications of the queued jobs of {tenant} would take {} together and may take {}; submit it again when some have started, cancel others, keep data in files instead of in env, or have the operator raise it with `dormouse tenant grant {tenant} --max-queued-bytes {}`",
                 size(with),
                 Resource::Memory.display(most),
                 size(with.max(most.saturating_mul(2)))
@@ -136,7 +136,7 @@ pub fn check_partition(
     };
     let advice = match above {
         Above::Containers { needs, .. } => format!(
-            "ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {needs}`"
+            "ask for fewer, or have the operator raise it with `dormouse tenant grant {tenant} --max-containers {needs}`"
         ),
         Above::Quota { .. } => "ask for less, or have the quota raised".to_owned(),
     };

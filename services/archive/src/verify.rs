@@ -7,7 +7,7 @@ use dormouse_messages::Sequence;
 use dormouse_replay::history::slice::States;
 use dormouse_replay::log_file::{Decoding, Row};
 use dormouse_replay::{Report, Verifier};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ArchiveError;
 use crate::manifest::Manifest;
@@ -15,7 +15,7 @@ use crate::segment::Folding;
 use crate::store::Archive;
 
 /// The result of a verification.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Verification {
     pub place: String,
     pub log: String,

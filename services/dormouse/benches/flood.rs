@@ -59,7 +59,7 @@ async fn start(data: &std::path::Path, grants: &str) -> (Up, String) {
     let document = json!({"policy": {"grants": grants}});
     std::fs::write(&policy, document.to_string()).expect("writes");
     let configured = Command::new(env!("CARGO_BIN_EXE_dormouse"))
-        .args(["configure", "--data"])
+        .args(["policy", "set", "--data"])
         .arg(data)
         .arg(&policy)
         .stdout(Stdio::null())

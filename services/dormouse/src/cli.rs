@@ -1,62 +1,60 @@
-//! Declares the command line. The file of each command holds its flags, help and examples.
+//! Declares the command line. The file of each command holds its flags, help, examples and action.
 //!
 //! - `global` has the flags of every command.
-//! - `job_name`, `list`, `node`, `point`, `since`, `streams` and `weight` have arguments that commands share.
-//! - `others` has tips for other systems' names.
+//! - `duration`, `filter`, `job_name`, `log_range`, `node`, `streams` and `weight` have arguments that commands
+//!   share.
+//! - `words` answers unknown commands.
 
+pub mod duration;
+pub mod filter;
 pub mod global;
 pub mod job_name;
-pub mod list;
+pub mod log_range;
 pub mod node;
-pub mod others;
-pub mod point;
-pub mod since;
 pub mod streams;
 pub mod weight;
+pub mod words;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use global::Global;
 
-use crate::commands::accounts::AccountsCommand;
-use crate::commands::cluster::ClusterArgs;
-use crate::commands::configure::ConfigureArgs;
-use crate::commands::doctor::DoctorArgs;
+use crate::commands::account::AccountCommand;
+use crate::commands::cluster::ClusterCommand;
+use crate::commands::completion::{CompletionArgs, NamesArgs};
 use crate::commands::down::DownArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::job::JobCommand;
-use crate::commands::jobs::JobsArgs;
-use crate::commands::key::KeyArgs;
+use crate::commands::lab::LabCommand;
 use crate::commands::ledger::LedgerArgs;
 use crate::commands::log::LogCommand;
-use crate::commands::names::{CompletionArgs, NamesArgs};
 use crate::commands::node::NodeCommand;
-use crate::commands::nodes::NodesArgs;
 use crate::commands::notebook::NotebookCommand;
-use crate::commands::overview::TopArgs;
 use crate::commands::plan::PlanArgs;
-use crate::commands::replay::ReplayCommand;
+use crate::commands::policy::PolicyCommand;
 use crate::commands::run::RunArgs;
 use crate::commands::schema::SchemaArgs;
-use crate::commands::simulate::args::SimulateArgs;
-use crate::commands::solve::SolveArgs;
 use crate::commands::submit::SubmitArgs;
 use crate::commands::supervisor::SupervisorArgs;
-use crate::commands::tenants::{TenantCommand, TenantsArgs};
+use crate::commands::tenant::TenantCommand;
 use crate::commands::timeline::TimelineArgs;
+use crate::commands::top::TopArgs;
 use crate::commands::version::VersionArgs;
 use crate::commands::webhook::WebhookCommand;
 use crate::commands::whatif::WhatifArgs;
-use crate::demo::DemoArgs;
-use crate::serve::args::ServeArgs;
+use crate::commands::{self, job, tenant};
+use crate::context::Context;
+use crate::demo::{self, DemoArgs};
+use crate::serve::{self, ServeCommand};
+use crate::up;
 use crate::up::args::UpArgs;
 
 /// Shares one cluster among machine-learning jobs, over one log that anyone can read and replay.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, max_term_width = 100)]
 #[command(
-    after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse jobs\n  dormouse                        the state of the cluster\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file."
+    after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse job list               or dormouse jobs\n  dormouse                        the state of the cluster\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -77,51 +75,98 @@ pub fn up_of(words: Vec<OsString>) -> clap::error::Result<Option<UpArgs>> {
     })
 }
 
-/// All commands.
+/// All commands. Hidden ones are short forms, or are for programs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(UpArgs),
     Down(DownArgs),
     Demo(DemoArgs),
-    Serve(Box<ServeArgs>),
+    #[command(aliases = ["apply", "create", "sbatch"])]
     Submit(SubmitArgs),
+    #[command(alias = "srun")]
     Run(RunArgs),
-    Jobs(JobsArgs),
     #[command(subcommand)]
     Job(JobCommand),
-    Nodes(NodesArgs),
     #[command(subcommand)]
     Node(NodeCommand),
-    Tenants(TenantsArgs),
     #[command(subcommand)]
     Tenant(TenantCommand),
     #[command(subcommand)]
+    Notebook(NotebookCommand),
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    #[command(subcommand)]
+    Account(AccountCommand),
+    #[command(subcommand)]
     Webhook(WebhookCommand),
-    Cluster(ClusterArgs),
-    Configure(ConfigureArgs),
-    #[command(subcommand)]
-    Log(LogCommand),
-    #[command(subcommand)]
-    Replay(ReplayCommand),
-    Solve(SolveArgs),
-    Simulate(SimulateArgs),
-    Timeline(TimelineArgs),
+    Top(TopArgs),
     Explain(ExplainArgs),
     Plan(PlanArgs),
     Whatif(WhatifArgs),
+    Timeline(TimelineArgs),
     Ledger(LedgerArgs),
     #[command(subcommand)]
-    Notebook(NotebookCommand),
+    Log(LogCommand),
     #[command(subcommand)]
-    Accounts(AccountsCommand),
-    Key(KeyArgs),
+    Lab(LabCommand),
+    #[command(subcommand)]
+    Serve(ServeCommand),
     Completion(CompletionArgs),
-    Names(NamesArgs),
     Schema(SchemaArgs),
     Version(VersionArgs),
-    Doctor(DoctorArgs),
-    Top(TopArgs),
+    #[command(hide = true, aliases = ["squeue", "sacct", "ps"])]
+    Jobs(job::list::ListArgs),
+    #[command(hide = true, alias = "sinfo")]
+    Nodes(commands::node::list::ListArgs),
+    #[command(hide = true)]
+    Tenants(tenant::list::ListArgs),
+    Names(NamesArgs),
     Supervisor(SupervisorArgs),
+}
+
+/// Runs a command line.
+///
+/// # Errors
+/// Those of the command.
+pub async fn run(cli: Cli) -> anyhow::Result<u8> {
+    let context = Context::new(cli.global)?;
+    let Some(command) = cli.command else {
+        return commands::top::once(&context).await;
+    };
+    match command {
+        Command::Up(args) => up::run(&context, &args, up_of).await,
+        Command::Down(_) => commands::down::run(&context).await,
+        Command::Demo(args) => demo::run(&context, &args).await,
+        Command::Submit(args) => commands::submit::run(&context, &args).await,
+        Command::Run(args) => commands::run::run(&context, &args).await,
+        Command::Job(command) => job::run(&context, &command).await,
+        Command::Jobs(args) => job::list::run(&context, &args).await,
+        Command::Node(command) => commands::node::run(&context, &command).await,
+        Command::Nodes(args) => commands::node::list::run(&context, args).await,
+        Command::Tenant(command) => tenant::run(&context, &command).await,
+        Command::Tenants(args) => tenant::list::run(&context, args).await,
+        Command::Notebook(command) => commands::notebook::run(&context, &command).await,
+        Command::Policy(command) => commands::policy::run(&context, &command).await,
+        Command::Cluster(command) => commands::cluster::run(&context, &command).await,
+        Command::Account(command) => commands::account::run(&context, &command).await,
+        Command::Webhook(command) => commands::webhook::run(&context, &command).await,
+        Command::Top(args) => commands::top::run(&context, args).await,
+        Command::Explain(args) => commands::explain::run(&context, &args).await,
+        Command::Plan(args) => commands::plan::run(&context, &args).await,
+        Command::Whatif(args) => commands::whatif::run(&context, &args).await,
+        Command::Timeline(args) => commands::timeline::run(&context, &args).await,
+        Command::Ledger(args) => commands::ledger::run(&context, &args).await,
+        Command::Log(command) => commands::log::run(&context, &command).await,
+        Command::Lab(command) => commands::lab::run(&context, &command),
+        Command::Serve(command) => serve::run(&context, command).await,
+        Command::Completion(args) => commands::completion::run(&args, Cli::command()),
+        Command::Schema(args) => commands::schema::run(&context, args),
+        Command::Version(_) => commands::version::run(&context),
+        Command::Names(args) => commands::completion::names(&context, args).await,
+        Command::Supervisor(args) => Ok(commands::supervisor::run(&args).await),
+    }
 }
 
 #[cfg(test)]
@@ -139,9 +184,14 @@ mod tests {
     }
 
     #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
     fn a_weight_that_is_none_says_what_one_is() {
         for words in [
-            "job revise ads/lr --weight -1",
+            "job update ads/lr --weight -1",
             "tenant set ads --weight 0",
             "tenant set ads --max-job-weight many",
         ] {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_norway::Value as Yaml;
 
 use crate::cli::global::{Global, Output};
-use crate::commands::key_identity;
+use crate::commands::common::key_identity;
 use crate::error::Coded;
 
 #[derive(Debug, Default, Deserialize)]

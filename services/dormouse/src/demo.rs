@@ -24,8 +24,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::commands::history::{History, read_log};
-use crate::commands::{log as log_command, replay};
+use crate::commands::common::history::{History, read_log};
+use crate::commands::log::export::export_to;
+use crate::commands::log::{tail, verify};
 use crate::context::{Context, read_document};
 use crate::error::DONE;
 use crate::render::{self, Style};
@@ -35,7 +36,7 @@ use crate::{clock, load, print, serve};
 /// Run a demo: a local cluster that grows and shrinks real training jobs
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --export /tmp/log.jsonl"
+    after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --write-log /tmp/log.jsonl"
 )]
 pub struct DemoArgs {
     /// Folder of the example jobs.
@@ -43,7 +44,7 @@ pub struct DemoArgs {
     pub examples: PathBuf,
     /// File for the exported log.
     #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
-    pub export: PathBuf,
+    pub write_log: PathBuf,
 }
 
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -63,14 +64,14 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let plan = args.examples.join("demo").join("plan.json");
     let plan: Vec<Planned> = read_document(&plan)
         .context("run the demo in the repository's root, or name the examples with --examples")?;
-    let parent = args.export.parent().unwrap_or(Path::new("."));
+    let parent = args.write_log.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
     let folder = parent.join("cluster");
-    let export = context.output_file(&args.export, &[])?;
+    let export = context.output_file(&args.write_log, &[])?;
     if folder.exists() {
         if !context.global().overwrite {
             bail!(
-                "{} exists already, and is left as it is; name another place with --export, or say --overwrite",
+                "{} exists already, and is left as it is; name another place with --write-log, or say --overwrite",
                 folder.display()
             );
         }
@@ -193,7 +194,7 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
         };
         model.evolve(&recorded);
         if is_news(&recorded) {
-            say(short(&log_command::line(&recorded)))?;
+            say(short(&tail::line(&recorded)))?;
         }
         match recorded.event() {
             Some(
@@ -282,8 +283,8 @@ async fn finish(
     })
     .await?;
     let report = verifier.finish();
-    print::line(format_args!("replay verify: {}", replay::text(&report)))?;
-    let events = log_command::export_to(History::Cluster(log.clone()), export, 1, None).await?;
+    print::line(format_args!("log verify: {}", verify::text(&report)))?;
+    let events = export_to(History::Cluster(log.clone()), export, 1, None).await?;
     print::line(format_args!(
         "{events} events exported to {}",
         path.display()
@@ -295,7 +296,7 @@ async fn finish(
         ))?;
     }
     print::line(format_args!(
-        "\nNext:\n  dormouse replay state --log {0} --at 100    the cluster after event 100\n  dormouse replay verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",
+        "\nNext:\n  dormouse log state --log {0} --at 100    the cluster after event 100\n  dormouse log verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",
         path.display()
     ))?;
     let failed = jobs

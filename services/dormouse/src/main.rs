@@ -1,7 +1,7 @@
 //! The `dormouse` command: a local cluster, the services, and every query about them.
 //!
-//! - `cli` declares the command line; `commands` has most commands, with their flags.
-//! - `up`, `serve`, `web` and `demo` run clusters, services, the page and the demo.
+//! - `cli` declares the command line; `commands` has most commands, with their flags, by noun and verb.
+//! - `up`, `serve` and `demo` run clusters, services and the demo.
 //! - `context` finds the cluster; `print`, `render`, `describe` and `error` make the output.
 //! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure; `build_id` names the build.
 
@@ -23,15 +23,13 @@ mod print;
 mod render;
 mod serve;
 mod up;
-mod web;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use cli::global::{Output, OutputArg};
+use cli::global::Output;
 use cli::{Cli, Command};
-use context::Context;
 use dormouse_messages::sanitize;
 use dormouse_node_agent::python::install;
 use tokio::runtime::Builder;
@@ -65,10 +63,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let output = match cli.global.output {
-        OutputArg::Format(output) => output,
-        OutputArg::File(_) => Output::Table,
-    };
+    let output = cli.global.format().unwrap_or(Output::Table);
     match on_runtime(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(error::print(&error, output)),
@@ -77,10 +72,7 @@ fn main() -> ExitCode {
 
 fn parsed() -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches();
-    let mut matches = matches.map_err(|error| {
-        let words: Vec<String> = std::env::args().collect();
-        cli::others::with_tip(error, &words)
-    })?;
+    let mut matches = matches.map_err(|error| cli::words::with_tip(error, &Cli::command()))?;
     let given = up::former::given(&Cli::command(), &matches);
     let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
     if let Some(Command::Up(args)) = &mut cli.command {
@@ -92,10 +84,10 @@ fn parsed() -> Result<Cli, clap::Error> {
 fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
     if matches!(cli.command, Some(Command::Up(_) | Command::Demo(_))) {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        return actix::System::with_tokio_rt(|| runtime).block_on(run(cli));
+        return actix::System::with_tokio_rt(|| runtime).block_on(cli::run(cli));
     }
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(cli))
+    runtime.block_on(cli::run(cli))
 }
 
 /// Prints errors in the requested format. The exit code is never clap's 2, which means that a job was
@@ -127,47 +119,4 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     }
     ExitCode::from(error::ERROR)
-}
-
-async fn run(cli: Cli) -> anyhow::Result<u8> {
-    let context = Context::new(cli.global)?;
-    let Some(command) = cli.command else {
-        return commands::overview::run(&context).await;
-    };
-    match command {
-        Command::Up(args) => up::run(&context, &args, cli::up_of).await,
-        Command::Down(_) => commands::down::run(&context).await,
-        Command::Demo(args) => demo::run(&context, &args).await,
-        Command::Serve(args) => serve::run(&context, &args).await,
-        Command::Submit(args) => commands::submit::run(&context, &args).await,
-        Command::Run(args) => commands::run::run(&context, &args).await,
-        Command::Jobs(args) => commands::jobs::run(&context, &args).await,
-        Command::Job(command) => commands::job::run(&context, &command).await,
-        Command::Nodes(args) => commands::nodes::run(&context, args).await,
-        Command::Node(command) => commands::node::run(&context, &command).await,
-        Command::Tenants(args) => commands::tenants::run(&context, args).await,
-        Command::Webhook(command) => commands::webhook::run(&context, &command).await,
-        Command::Tenant(command) => commands::tenants::tenant(&context, &command).await,
-        Command::Accounts(command) => commands::accounts::run(&context, &command).await,
-        Command::Cluster(args) => commands::cluster::run(&context, &args).await,
-        Command::Configure(args) => commands::configure::configure(&context, &args).await,
-        Command::Log(command) => commands::log::run(&context, &command).await,
-        Command::Replay(command) => commands::replay::run(&context, &command).await,
-        Command::Solve(args) => commands::solve::run(&context, &args),
-        Command::Simulate(args) => commands::simulate::run(&context, &args),
-        Command::Timeline(args) => commands::timeline::run(&context, &args).await,
-        Command::Explain(args) => commands::explain::run(&context, &args).await,
-        Command::Plan(args) => commands::plan::run(&context, &args).await,
-        Command::Whatif(args) => commands::whatif::run(&context, &args).await,
-        Command::Ledger(args) => commands::ledger::run(&context, &args).await,
-        Command::Notebook(command) => commands::notebook::run(&context, &command).await,
-        Command::Key(args) => commands::key::run(&context, &args),
-        Command::Supervisor(args) => Ok(commands::supervisor::run(&args).await),
-        Command::Completion(args) => commands::names::completion(args, &mut Cli::command()),
-        Command::Names(args) => commands::names::run(&context, args).await,
-        Command::Schema(args) => commands::schema::run(&context, args),
-        Command::Version(_) => commands::version::run(&context),
-        Command::Doctor(_) => commands::doctor::run(&context).await,
-        Command::Top(args) => commands::overview::top(&context, args).await,
-    }
 }

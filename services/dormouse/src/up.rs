@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use dormouse_archive::Archive;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, GatewayError, Keep};
 use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, sanitize};
@@ -24,21 +25,22 @@ use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::build_id;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
-use crate::serve::args::ServiceArg;
-use crate::serve::{self, Role};
+use crate::serve::archiver;
+use crate::serve::service::Service;
+use crate::serve::{self, Role, web};
 use crate::up::args::{SyncArg, UpArgs};
-use crate::{build_id, web};
 
-const SERVICES: [ServiceArg; 6] = [
-    ServiceArg::Admission,
-    ServiceArg::Optimizer,
-    ServiceArg::Placer,
-    ServiceArg::Checkpointer,
-    ServiceArg::Autoscaler,
-    ServiceArg::Api,
+const SERVICES: [Service; 6] = [
+    Service::Admission,
+    Service::Optimizer,
+    Service::Placer,
+    Service::Checkpointer,
+    Service::Autoscaler,
+    Service::Api,
 ];
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -106,23 +108,20 @@ impl LocalCluster {
         log.ensure_streams().await?;
         let shutdown = CancellationToken::new();
         let mut parts = JoinSet::new();
-        for service in SERVICES {
-            let role = Role {
-                data: options.data.clone(),
-                local: local.clone(),
-                // No other copy waits to take over.
-                takeover: Duration::from_secs(2),
-                own_thread: false,
-                json_status: options.json_status,
-                tenant_bytes: options.keep.tenant_bytes,
-            };
-            let (log, shutdown) = (log.clone(), shutdown.clone());
-            parts.spawn_local(async move { serve::service(service, log, &role, shutdown).await });
-        }
+        let role = Role {
+            data: options.data.clone(),
+            local,
+            // No other copy waits to take over.
+            takeover: Duration::from_secs(2),
+            own_thread: false,
+            json_status: options.json_status,
+            tenant_bytes: options.keep.tenant_bytes,
+        };
+        start_services(&log, &role, &shutdown, &mut parts)?;
         for index in 0..options.nodes {
             let config = agent(options, node(index)?)?;
             let (log, shutdown) = (log.clone(), shutdown.clone());
-            parts.spawn_local(async move { serve::agent(config, log, shutdown).await });
+            parts.spawn_local(async move { serve::agent::serve(config, log, shutdown).await });
         }
         let gateway = match options.gateway {
             Some(listen) => {
@@ -175,6 +174,23 @@ impl LocalCluster {
     }
 }
 
+fn start_services(
+    log: &Log,
+    role: &Role,
+    shutdown: &CancellationToken,
+    parts: &mut JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let own = || (log.clone(), role.clone(), shutdown.clone());
+    let archive = Archive::create(&archiver::default_place(&role.data), None)?;
+    let (log, role, stop) = own();
+    parts.spawn_local(async move { archiver::run(log, archive, &role, stop).await });
+    for service in SERVICES {
+        let (log, role, stop) = own();
+        parts.spawn_local(async move { serve::service::run(service, log, &role, stop).await });
+    }
+    Ok(())
+}
+
 /// Nodes that this run no longer has are lost: their containers end before their jobs start elsewhere.
 async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<BTreeSet<NodeId>> {
     let present: Vec<NodeId> = (0..options.nodes).map(node).collect::<Result<_, _>>()?;
@@ -220,7 +236,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
         path: options.path.clone(),
         working_dir: Some(std::env::current_dir()?),
         // The next `up` on this folder finds its Docker containers by this label.
-        cluster: serve::engine_label("dormouse", &options.data),
+        cluster: serve::agent::engine_label("dormouse", &options.data),
         ..AgentConfig::local(node, options.capacity.clone(), options.data.clone())
     })
 }

@@ -84,7 +84,7 @@ pub fn denied(why: Denied, own: bool) -> Response<Answer> {
         Denied::WrongKey => (
             StatusCode::UNAUTHORIZED,
             "wrong_key",
-            "this is not the key of the service's tenant; `dormouse key` says it",
+            "this is not the key of the service's tenant; `dormouse account key` says it",
         ),
         Denied::CrossSite => (
             StatusCode::FORBIDDEN,

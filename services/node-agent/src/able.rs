@@ -1,4 +1,4 @@
-//! Reports which features this machine offers to an agent, for `dormouse doctor`.
+//! Reports which features this machine offers to an agent, for `dormouse cluster doctor`.
 
 use crate::docker::engine_answers;
 use crate::supervisor::group::Cgroups;

@@ -84,7 +84,7 @@ impl Contain {
         match uid.filter(|uid| self.uids.contains(uid)) {
             Some(uid) => Ok(User { uid, gid: uid }),
             None => Err(format!(
-                "no user is left for its tenant; give the agents more than --uids {}..{}, or the tenant one of its own (dormouse tenant set NAME --run-as UID:GID)",
+                "no user is left for its tenant; give the agents more than --uids {}..{}, or the tenant one of its own (dormouse tenant grant NAME --run-as UID:GID)",
                 self.uids.start(),
                 self.uids.end()
             )),

@@ -53,7 +53,7 @@ pub fn node_address(
     if super::executor::is_loopback(own) {
         return if is_gang {
             Err(format!(
-                "its containers have networks of their own, and its node is known to the others as {own}, which is each container itself; start the agent with --address IP, or grant the node's network (dormouse tenant set TENANT --network host)"
+                "its containers have networks of their own, and its node is known to the others as {own}, which is each container itself; start the agent with --address IP, or grant the node's network (dormouse tenant grant TENANT --network host)"
             ))
         } else {
             Ok(None)
@@ -63,7 +63,7 @@ pub fn node_address(
     match executor {
         Executor::Plain | Executor::Tensorflow => Ok(None),
         Executor::Torch if is_spread => Err(
-            "PyTorch listens on ports that it picks, and only the ports of its placement are published between nodes; grant the node's network (dormouse tenant set TENANT --network host)"
+            "PyTorch listens on ports that it picks, and only the ports of its placement are published between nodes; grant the node's network (dormouse tenant grant TENANT --network host)"
                 .to_owned(),
         ),
         Executor::Torch => Ok(None),
@@ -73,7 +73,7 @@ pub fn node_address(
                 ready: directory.join(READY),
             })),
             _ => Err(format!(
-                "its programs listen on the address of their node, which must be one of IPv4 and not {own}; start the agent with --address IP, or grant the node's network (dormouse tenant set TENANT --network host)"
+                "its programs listen on the address of their node, which must be one of IPv4 and not {own}; start the agent with --address IP, or grant the node's network (dormouse tenant grant TENANT --network host)"
             )),
         },
     }
@@ -98,7 +98,7 @@ pub fn check_own_ports(
 ) -> Result<(), String> {
     let picks_first = executor == Executor::Torch && in_place;
     if has_own_ports_only(config, network) && picks_first {
-        return Err("torchrun picks a port before it listens there, and this job may listen on its own ports only; grant the node's network (dormouse tenant set TENANT --network host)".to_owned());
+        return Err("torchrun picks a port before it listens there, and this job may listen on its own ports only; grant the node's network (dormouse tenant grant TENANT --network host)".to_owned());
     }
     Ok(())
 }

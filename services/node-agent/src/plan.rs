@@ -187,7 +187,7 @@ pub fn user(
         if [uid, gid].iter().any(|id| contain.uids.contains(id)) {
             let (first, last) = (contain.uids.start(), contain.uids.end());
             return Err(format!(
-                "its tenant is granted {ids}, which is among the users that agents give to tenants in turn (--uids {first}..{last}): another tenant may be the same; grant one outside of them (dormouse tenant set {tenant} --run-as UID:GID)"
+                "its tenant is granted {ids}, which is among the users that agents give to tenants in turn (--uids {first}..{last}): another tenant may be the same; grant one outside of them (dormouse tenant grant {tenant} --run-as UID:GID)"
             ));
         }
         return Ok(Some(User { uid, gid }));
@@ -416,7 +416,7 @@ mod tests {
         for (uid, gid) in [(200_005, 10_001), (10_001, 200_099), (200_000, 200_000)] {
             let why = user(&granted(uid, gid)).expect_err("refused");
             assert!(
-                why.contains("--uids") && why.contains("tenant set ads --run-as"),
+                why.contains("--uids") && why.contains("tenant grant ads --run-as"),
                 "{why}"
             );
         }

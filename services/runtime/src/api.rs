@@ -37,7 +37,7 @@ pub enum ApiError {
     )]
     Unanswered { name: String, why: String },
     #[error(
-        "node {node} does not answer: {why}; is its agent running (`dormouse doctor` asks all of them), and may it answer requests?"
+        "node {node} does not answer: {why}; is its agent running (`dormouse cluster doctor` asks all of them), and may it answer requests?"
     )]
     NodeSilent { node: NodeId, why: String },
 }

@@ -28,7 +28,7 @@ const PART: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     #[error(
-        "the cluster has no store of packed folders; `dormouse configure FILE --ensure-streams` makes one"
+        "the cluster has no store of packed folders; `dormouse policy set FILE --ensure-streams` makes one"
     )]
     NoStore,
     #[error(

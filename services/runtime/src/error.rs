@@ -31,7 +31,7 @@ pub enum LogError {
         why: String,
     },
     #[error(
-        "there is no log {0} at this broker; `dormouse up` makes one, or `dormouse configure FILE --ensure-streams`; or is --prefix another?"
+        "there is no log {0} at this broker; `dormouse up` makes one, or `dormouse policy set FILE --ensure-streams`; or is --prefix another?"
     )]
     NoLog(String),
     #[error(

@@ -99,7 +99,7 @@ impl Own {
     fn absent(&self, why: &str) -> String {
         let name = self.name.as_deref().unwrap_or_default();
         format!(
-            "the reader {name} of the log: {why}; where there is none, the operator makes it with `dormouse configure FILE --reader {name}`"
+            "the reader {name} of the log: {why}; where there is none, the operator makes it with `dormouse policy set FILE --reader {name}`"
         )
     }
 }

@@ -75,12 +75,12 @@ impl Above<'_> {
     /// Describes the wait and its remedies.
     #[must_use]
     pub fn waits(&self, tenant: &str) -> String {
-        let what = match self {
-            Self::Containers { .. } => "them",
-            Self::Quota { .. } => "the quota",
+        let (what, verb) = match self {
+            Self::Containers { .. } => ("them", "grant"),
+            Self::Quota { .. } => ("the quota", "set"),
         };
         format!(
-            "{}; it waits until the operator raises {what} (`dormouse tenant set {tenant}`), its minimum is lowered (`dormouse job revise`) or it is cancelled",
+            "{}; it waits until the operator raises {what} (`dormouse tenant {verb} {tenant}`), its minimum is lowered (`dormouse job update`) or it is cancelled",
             self.words(tenant)
         )
     }

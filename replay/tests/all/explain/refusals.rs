@@ -178,7 +178,7 @@ fn a_class_that_is_not_there() {
     );
     let says = &answer.corrections[0].change;
     assert!(
-        says.ends_with("&& dormouse tenant set ads --priority-class urgent"),
+        says.ends_with("&& dormouse tenant grant ads --priority-class urgent"),
         "{says}"
     );
     assert!(is_admitted(&mut engine, 100.0, &job(&[])));

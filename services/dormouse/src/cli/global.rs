@@ -81,7 +81,7 @@ pub struct Global {
         hide_short_help = true
     )]
     pub plaintext: bool,
-    /// Output format: table, wide, json or yaml (`log export`: the file to write).
+    /// Output format.
     #[arg(
         long,
         short,
@@ -90,7 +90,7 @@ pub struct Global {
         default_value = "table",
         value_name = "FORMAT"
     )]
-    pub output: OutputArg,
+    pub output: Form,
     /// Overwrite existing files of the same names.
     #[arg(long, global = true, hide_short_help = true)]
     pub overwrite: bool,
@@ -105,9 +105,9 @@ pub struct Global {
     pub config: Option<PathBuf>,
 }
 
-/// Output formats.
+/// The value of `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum Form {
     /// For people.
     Table,
     /// For people with wide screens.
@@ -116,35 +116,31 @@ pub enum Output {
     Json,
     /// YAML.
     Yaml,
+    /// Comma-separated values; only `ledger` has this format.
+    Csv,
 }
 
-/// The value of `-o`: a format, or for `log export` a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OutputArg {
-    Format(Output),
-    File(PathBuf),
-}
-
-impl std::str::FromStr for OutputArg {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Output::from_str(text, true).map_or_else(|_| Self::File(text.into()), Self::Format))
-    }
+/// The output formats of every command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    Table,
+    Wide,
+    Json,
+    Yaml,
 }
 
 impl Global {
     /// Returns the output format.
     ///
     /// # Errors
-    /// A usage error if `-o` names a file but the command writes none.
+    /// For CSV, which `ledger` writes before it calls this.
     pub fn format(&self) -> anyhow::Result<Output> {
-        match &self.output {
-            OutputArg::Format(output) => Ok(*output),
-            OutputArg::File(file) => anyhow::bail!(
-                "-o {} is not a format; write -o table, wide, json or yaml",
-                file.display()
-            ),
-        }
+        Ok(match self.output {
+            Form::Table => Output::Table,
+            Form::Wide => Output::Wide,
+            Form::Json => Output::Json,
+            Form::Yaml => Output::Yaml,
+            Form::Csv => anyhow::bail!("only `ledger` has -o csv; write table, wide, json or yaml"),
+        })
     }
 }

@@ -8,6 +8,8 @@ use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_valu
 use dormouse_messages::{Amounts, NodeId, Resource};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
+use super::duration::{Limit, SizeLimit, size};
+
 /// A node argument.
 #[derive(Debug, Clone, Args)]
 pub struct NodeArg {
@@ -33,23 +35,23 @@ pub fn capacity(text: &str) -> Result<Amounts, String> {
 /// Retention on a node.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct KeepArgs {
-    /// Days for which a node keeps the output of ended containers; 0: without limit.
+    /// Time for which a node keeps the output of ended containers; none: without limit.
     #[arg(
-        long = "keep-logs",
+        long,
         env = "DORMOUSE_KEEP_LOGS",
-        default_value_t = 30,
-        value_name = "DAYS"
+        default_value = "30d",
+        value_name = "TIME"
     )]
-    pub days: u32,
+    pub keep_logs: Limit,
     /// Size at which a container's output and error files are rotated.
     #[arg(
         long,
         env = "DORMOUSE_LOG_SIZE",
-        default_value_t = 64,
-        value_parser = clap::value_parser!(u32).range(1..),
-        value_name = "MIB"
+        default_value = "64Mi",
+        value_parser = size,
+        value_name = "SIZE"
     )]
-    pub log_size: u32,
+    pub log_size: u64,
     /// Number of rotated files kept of each, including the current file.
     #[arg(
         long,
@@ -68,15 +70,8 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(2..)
     )]
     pub keep_checkpoints: u32,
-    /// Largest use of a node's disk by a tenant, for container files and checkpoints; beyond it the tenant is
-    /// stopped there; of the query service: the tenant's bound on stored packed folders; 0: no bound.
-    #[arg(
-        long,
-        env = "DORMOUSE_TENANT_STORAGE",
-        default_value_t = 0,
-        value_name = "MIB"
-    )]
-    pub tenant_storage: u64,
+    #[command(flatten)]
+    pub storage: TenantStorageArg,
     /// Largest number of a tenant's files and folders on a node; beyond it the tenant is stopped too; 0: a
     /// million, if `--tenant-storage` bounds the use.
     #[arg(
@@ -88,19 +83,33 @@ pub struct KeepArgs {
     pub tenant_files: u64,
 }
 
+/// Bound on a tenant's storage.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct TenantStorageArg {
+    /// Largest use of a node's disk by a tenant, for container files and checkpoints; beyond it the tenant is
+    /// stopped there. The query service bounds a tenant's packed folders by it. none: no bound.
+    #[arg(
+        long = "tenant-storage",
+        env = "DORMOUSE_TENANT_STORAGE",
+        default_value = "none",
+        value_name = "SIZE"
+    )]
+    pub limit: SizeLimit,
+}
+
 impl KeepArgs {
     /// Converts into the agent's form.
     #[must_use]
     pub fn retention(self) -> Retention {
-        let days = u64::from(self.days);
+        let Limit(keep_s) = self.keep_logs;
         Retention {
-            logs: (days > 0).then(|| Duration::from_secs(days * 86_400)),
+            logs: (keep_s > 0).then(|| Duration::from_secs(keep_s.into())),
             log_bounds: LogBounds {
-                bytes: u64::from(self.log_size) << 20,
+                bytes: self.log_size,
                 files: self.log_files,
             },
             checkpoints: self.keep_checkpoints as usize,
-            tenant_bytes: (self.tenant_storage > 0).then_some(self.tenant_storage << 20),
+            tenant_bytes: self.storage.limit.0,
             tenant_files: (self.tenant_files > 0).then_some(self.tenant_files),
         }
     }

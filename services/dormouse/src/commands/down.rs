@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::query;
+use super::common::query;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;

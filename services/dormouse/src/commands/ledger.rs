@@ -1,5 +1,7 @@
 //! `ledger`: accounts for shares in a time window.
 
+use std::path::PathBuf;
+
 use anyhow::bail;
 use clap::Args;
 use comfy_table::{Cell, CellAlignment};
@@ -7,12 +9,12 @@ use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
 
-use super::history::{open_at, window};
-use super::watched;
-use crate::cli::global::OutputArg;
+use super::common::history::{open_at, window};
+use super::common::watched;
+use crate::cli::filter::WatchArg;
+use crate::cli::global::Form;
 use crate::cli::job_name::job_id;
-use crate::cli::list::WatchArg;
-use crate::cli::point::{At, PointArgs};
+use crate::cli::log_range::{PointArgs, RangeArgs};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE};
@@ -22,18 +24,17 @@ use crate::render::{Style, date};
 /// Account for each tenant's and job's entitlement, use, lent and lost share, to the last unit
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.parquet --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
+    after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv --file day.csv\n  dormouse ledger --as ads -o json\n  dormouse ledger --log log.parquet --from 4712 --job ads/lr\n\n-o csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
 )]
 pub struct LedgerArgs {
-    /// Start of the window; default: the start of the log.
-    #[arg(long, value_name = "SEQUENCE|TIME")]
-    pub from: Option<At>,
-    /// End of the window; default: the end of the log that is read.
-    #[arg(long, value_name = "SEQUENCE|TIME")]
-    pub to: Option<At>,
+    #[command(flatten)]
+    pub range: RangeArgs,
     /// Only this job.
     #[arg(long, value_parser = job_id)]
     pub job: Option<JobId>,
+    /// Write CSV into this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "every")]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     pub watch: WatchArg,
     /// The end of the reading: the loss of an incarnation is known only after the incarnation's end.
@@ -48,26 +49,25 @@ const MOST_JOBS: usize = 40;
 /// # Errors
 /// If the log cannot be read, or the file cannot be written.
 pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
-    match &context.global().output {
-        OutputArg::Format(_) => {}
-        _ if args.watch.seconds.is_some() => bail!("--watch prints a table, json or yaml"),
-        OutputArg::File(file) if file.as_os_str() == "csv" => {
-            print::line(drawn_up(context, args).await?.csv().trim_end())?;
-            return Ok(DONE);
+    let is_csv = context.global().output == Form::Csv;
+    if let Some(file) = &args.file {
+        if !is_csv {
+            bail!("--file {} takes -o csv", file.display());
         }
-        OutputArg::File(file) if file.extension().is_some_and(|it| it == "csv") => {
-            let out = context.output_file(file, &args.point.log.read())?;
-            out.write_whole(&drawn_up(context, args).await?.csv())?;
-            print::aside(format!("written to {}", file.display()));
-            return Ok(DONE);
-        }
-        OutputArg::File(_) => {}
+        let out = context.output_file(file, &args.point.log.read())?;
+        out.write_whole(&drawn_up(context, args).await?.csv())?;
+        print::aside(format!("written to {}", file.display()));
+        return Ok(DONE);
+    }
+    if is_csv && args.watch.every.is_none() {
+        print::line(drawn_up(context, args).await?.csv().trim_end())?;
+        return Ok(DONE);
     }
     watched::repeat(context, args.watch, || drawn_up(context, args), text).await
 }
 
 async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<LedgerTable> {
-    let (from, to) = window(context, args.from, args.to, &args.point.log).await?;
+    let (from, to) = window(context, args.range, &args.point.log).await?;
     let reading = open_at(context, &args.point).await?;
     let mut ledger = Ledger::new(from, to);
     let mut known = Known::new(args);
@@ -83,7 +83,7 @@ async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<Ledger
     let place = place.await?;
     known.check()?;
     let mut table = ledger.finish(place.time);
-    if let Some(tenant) = &args.point.tenant {
+    if let Some(tenant) = &args.point.view.viewer {
         table = table.seen_by(tenant)?;
     }
     if let Some(job) = &args.job {
@@ -101,7 +101,7 @@ impl<'a> Known<'a> {
     const fn new(args: &'a LedgerArgs) -> Self {
         Self {
             job: args.job.as_ref(),
-            tenant: args.point.tenant.as_ref(),
+            tenant: args.point.view.viewer.as_ref(),
         }
     }
 

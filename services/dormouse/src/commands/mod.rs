@@ -1,169 +1,26 @@
-//! The commands that query or change a cluster.
-//!
-//! - Shared: `history` reads logs; `key_identity` applies keys; `known`, `documents`, `workdir` and `requirements`
-//!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
-//! - Each other file holds the commands of its name, with their flags and help texts; `change` has `job
-//!   cancel|hold|…`, `dry` `submit --dry-run`, `names` `completion`, `overview` `top`, `people` `tenant user`,
-//!   `prune` `cluster prune`, `slice` also `log trace`, `diff` `replay diff`; `grants` has flags of `tenant set`.
+//! The commands: a folder each noun, a file each verb, with its flags, help, examples and action.
 
-pub mod accounts;
-mod agents;
-pub mod change;
+pub mod account;
 pub mod cluster;
-pub mod configure;
-pub mod decided;
-pub mod documents;
-
-pub mod diff;
-pub mod doctor;
+pub mod common;
+pub mod completion;
 pub mod down;
-pub mod dry;
-pub mod exec;
 pub mod explain;
-mod grants;
-pub mod history;
 pub mod job;
-pub mod jobs;
-pub mod key;
-pub mod key_identity;
-mod known;
+pub mod lab;
 pub mod ledger;
 pub mod log;
-pub mod logs;
-pub mod names;
 pub mod node;
-pub mod nodes;
 pub mod notebook;
-pub mod overview;
-pub mod people;
 pub mod plan;
-pub mod prune;
-pub mod replay;
-pub mod requirements;
+pub mod policy;
 pub mod run;
 pub mod schema;
-mod screen;
-pub mod simulate;
-pub mod slice;
-pub mod solve;
 pub mod submit;
 pub mod supervisor;
-pub mod tenants;
+pub mod tenant;
 pub mod timeline;
+pub mod top;
 pub mod version;
-pub mod wait;
-pub mod watched;
 pub mod webhook;
 pub mod whatif;
-pub mod workdir;
-
-use dormouse_messages::{Event, Sequence};
-use dormouse_projections::queries::ClusterAnswer;
-use dormouse_runtime::{Log, LogItem, LogWentBack};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use std::time::Duration;
-use tokio::sync::mpsc::Receiver;
-
-use crate::error::Coded;
-
-/// Longest accepted lag of the query service.
-const BEHIND: Duration = Duration::from_secs(10);
-
-/// Asks the query service.
-///
-/// # Errors
-/// A refusal, or no answer.
-pub async fn query<T: DeserializeOwned>(
-    log: &Log,
-    name: &str,
-    request: Value,
-) -> anyhow::Result<T> {
-    let answer = log.request(name, serde_json::to_vec(&request)?).await;
-    let answer = answer.map_err(|error| match error {
-        dormouse_runtime::ApiError::Refused { code, message } => Coded::new(code, message),
-        other => Coded::new("unavailable", other.to_string()),
-    });
-    match answer {
-        Ok(answer) => Ok(serde_json::from_slice(&answer)?),
-        Err(error) if name == "job" => Err(of_another_tenant(log, &request, error).await.into()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Suggests the job of that name under another tenant, but not to tenants.
-async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
-    let is_unknown = error.code() == "not_found" && !error.message.contains("did you mean");
-    let named = request["job"].as_str().and_then(|id| id.split_once('/'));
-    let named = named.filter(|_| is_unknown && log.tenant().is_none());
-    let Some((_, name)) = named else {
-        return error;
-    };
-    let request = json!({"name": name, "limit": 1}).to_string();
-    let answer = log.request("jobs", request.into_bytes()).await.ok();
-    let found = answer.and_then(|it| serde_json::from_slice::<Value>(&it).ok());
-    match found.as_ref().and_then(|it| it["jobs"][0]["job"].as_str()) {
-        Some(meant) => Coded::new(
-            error.code.clone(),
-            format!("{}; did you mean {meant}?", error.message),
-        ),
-        None => error,
-    }
-}
-
-/// Waits until the query service has folded the log up to its head; returns the head. Tenants cannot see the
-/// head and do not wait.
-///
-/// # Errors
-/// If the query service does not answer, or stays behind.
-pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
-    if log.tenant().is_some() {
-        return Ok(Sequence(0));
-    }
-    let head = log.head().await?;
-    let deadline = tokio::time::Instant::now() + BEHIND;
-    loop {
-        let cluster: ClusterAnswer = query(log, "cluster", Value::Null).await?;
-        if cluster.log.head >= head {
-            return Ok(head);
-        }
-        if tokio::time::Instant::now() > deadline {
-            let message = format!(
-                "the query service has read {} of {head} events; try again when it has caught up",
-                cluster.log.head
-            );
-            return Err(Coded::new("unavailable", message).into());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Returns the first result of `wanted`, or `None` after `patience`.
-///
-/// # Errors
-/// If the log can no longer be followed.
-pub async fn next_event<T>(
-    events: &mut Receiver<LogItem>,
-    patience: Option<Duration>,
-    mut wanted: impl FnMut(&Event) -> Option<T>,
-) -> anyhow::Result<Option<T>> {
-    let deadline = patience.map(|patience| tokio::time::Instant::now() + patience);
-    loop {
-        let received = match deadline {
-            Some(deadline) => match tokio::time::timeout_at(deadline, events.recv()).await {
-                Ok(received) => received,
-                Err(_) => return Ok(None),
-            },
-            None => events.recv().await,
-        };
-        match received {
-            Some(LogItem::Event(recorded)) => {
-                if let Some(found) = recorded.event().and_then(&mut wanted) {
-                    return Ok(Some(found));
-                }
-            }
-            Some(_) => {}
-            None => return Err(LogWentBack.into()),
-        }
-    }
-}

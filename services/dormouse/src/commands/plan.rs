@@ -8,11 +8,11 @@ use dormouse_replay::history::plan::{Moves, Plan, Subject, plan};
 use dormouse_replay::history::whatif::{ForkAt, History as Forkable};
 use serde_json::Value;
 
-use super::history::bounds;
+use super::common::history::bounds;
+use super::common::workdir;
 use super::whatif::{ChangeArgs, asked, forkable};
-use super::workdir;
 use crate::cli::job_name::DEFAULT_TENANT;
-use crate::cli::point::{At, LogFileArg};
+use crate::cli::log_range::{At, LogFileArg, ViewArg};
 use crate::context::{Context, read_map, shown};
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
@@ -21,7 +21,7 @@ use crate::render::{Style, date, span};
 /// Predict the effect of a job, a drain, a node or a policy before submitting it
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan --tenant ads job.yaml -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
+    after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan job.yaml --tenant ads --as ads -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
 )]
 pub struct PlanArgs {
     /// Job: a YAML or JSON file, or - for standard input. Without a job, plan changes of the cluster.
@@ -35,9 +35,11 @@ pub struct PlanArgs {
     /// Plan after this sequence, or at this time; default: the end of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
-    /// Tenant of the job; the answer shows only data visible to this tenant.
-    #[arg(long, value_name = "TENANT")]
+    /// Tenant of the job. Default: the document's, else `default`.
+    #[arg(long, value_name = "TENANT", requires = "job")]
     pub tenant: Option<TenantId>,
+    #[command(flatten)]
+    pub view: ViewArg,
     #[command(flatten)]
     pub log: LogFileArg,
     /// Number of simulated runs that estimate the job's start time.
@@ -64,7 +66,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
     let live = args.at.is_none() && args.log.file.is_none();
     let now = live.then(crate::clock::now);
     let mut plan = planned(&history, &subject, args.draws, now)?;
-    if let Some(tenant) = &args.tenant {
+    if let Some(tenant) = &args.view.viewer {
         plan = plan.seen_by(tenant)?;
     }
     print::value(context.output()?, &plan, |plan, wide| {

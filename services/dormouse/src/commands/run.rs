@@ -20,12 +20,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::documents::{Set, change};
-use super::key_identity;
-use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
+use super::common::documents::{Set, change};
+use super::common::{key_identity, workdir};
+use super::job::logs::{Source, Style, Wanted, follow, say_why_it_waits};
 use super::submit::{admitted, known, one};
-use super::workdir;
-use crate::cli::since::Limit;
+use crate::cli::duration::Limit;
 use crate::context::Context;
 use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;
@@ -34,7 +33,7 @@ use crate::serve::asked_to_stop;
 /// Run a command as a job: prints its output, returns its exit code, ^C cancels it
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
+    after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time-limit 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
 )]
 pub struct RunArgs {
     /// Tenant of the job. Default: the key's, else `default`.
@@ -53,8 +52,8 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub containers: u32,
     /// Time limit over all restarts: 90s, 10m, 2h or 1d.
-    #[arg(long, short = 't', value_name = "TIME")]
-    pub time: Option<Limit>,
+    #[arg(long, value_name = "TIME")]
+    pub time_limit: Option<Limit>,
     /// Do not wait for the job: report the submission's outcome, as `submit` does.
     #[arg(long, short = 'd')]
     pub detach: bool,
@@ -196,7 +195,7 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     if let Some(gpu) = &args.gpu {
         document["demand"]["gpu"] = json!(gpu);
     }
-    if let Some(limit) = args.time.filter(|it| it.0 > 0) {
+    if let Some(limit) = args.time_limit.filter(|it| it.0 > 0) {
         document["time_limit_s"] = json!(limit.0);
     }
     if let Some(image) = &args.image {
@@ -318,7 +317,7 @@ mod tests {
             "3",
             "-e",
             "A=b",
-            "--time",
+            "--time-limit",
             "1m",
             "--set",
             "priority=3",

@@ -6,9 +6,9 @@ use clap::Args;
 use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
-use super::history::{History, Times, window};
+use super::common::history::{History, Times, window};
 use crate::cli::job_name::NamedJob;
-use crate::cli::point::{At, LogFileArg};
+use crate::cli::log_range::{LogFileArg, RangeArgs};
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
@@ -17,7 +17,7 @@ use crate::render::{self, Style};
 /// Draw a metric over time
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
+    after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --file containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
 )]
 pub struct TimelineArgs {
     /// Metric to draw.
@@ -25,15 +25,11 @@ pub struct TimelineArgs {
     /// Only this job.
     #[arg(long, value_name = "ID")]
     pub job: Option<NamedJob>,
-    /// Start: sequence, time, or age (`2h`); default: the start of the log.
-    #[arg(long, value_name = "SEQUENCE|TIME")]
-    pub from: Option<At>,
-    /// End: sequence, time, or age; default: now, or the end of the log.
-    #[arg(long, value_name = "SEQUENCE|TIME")]
-    pub to: Option<At>,
-    /// Draw into this file instead.
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// Draw into this SVG file.
     #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     pub log: LogFileArg,
 }
@@ -44,7 +40,7 @@ pub struct TimelineArgs {
 /// If the query service does not answer, or the file cannot be written.
 pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     let read = args.log.read();
-    let svg = args.svg.as_ref();
+    let svg = args.file.as_ref();
     let svg = svg
         .map(|file| context.output_file(file, &read))
         .transpose()?;
@@ -53,7 +49,7 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
         None => History::open_whole(context, &args.log).await?,
     };
     let job = args.job.as_ref().map(|job| history.job(job)).transpose()?;
-    let (from, to) = window(context, args.from, args.to, &args.log).await?;
+    let (from, to) = window(context, args.range, &args.log).await?;
     // Extend the last values to the present.
     let goes_on = from.is_some() && args.log.file.is_none();
     let to = match to {

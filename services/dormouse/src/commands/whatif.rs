@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use comfy_table::Cell;
-use dormouse_messages::{JobId, NodeId, Sequence, TenantId};
+use dormouse_messages::{JobId, NodeId, Sequence};
 use dormouse_replay::history::changes::{Asked, NewNode};
 use dormouse_replay::history::whatif::{
     Answer, Answered, ForkAt, Form, History as Forkable, Metric, Options, Place, Variant, whatif,
@@ -14,9 +14,9 @@ use dormouse_replay::report;
 use dormouse_replay::scenario::read;
 use dormouse_replay::scenario::settings::Setting;
 
-use super::history::{History, bounds};
+use super::common::history::{History, bounds};
 use crate::cli::job_name::job_id;
-use crate::cli::point::{At, LogFileArg};
+use crate::cli::log_range::{At, LogFileArg, ViewArg};
 use crate::context::{Context, read_text};
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -58,9 +58,8 @@ pub struct WhatifArgs {
     /// Fork after this sequence, or at this time; default: the beginning of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
-    /// Answer with this tenant's view: its own names, and other tenants as amounts.
-    #[arg(long, value_name = "TENANT")]
-    pub tenant: Option<TenantId>,
+    #[command(flatten)]
+    pub view: ViewArg,
     #[command(flatten)]
     pub log: LogFileArg,
     /// Number of runs with sampled curves, for the intervals.
@@ -111,7 +110,7 @@ pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
         report.write_whole(&page(&answered))?;
         print::aside(said);
     }
-    let answer = match &args.tenant {
+    let answer = match &args.view.viewer {
         Some(tenant) => answered.answer.seen_by(tenant)?,
         None => answered.answer,
     };

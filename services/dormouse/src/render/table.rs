@@ -30,7 +30,7 @@ pub fn jobs(answer: &JobsAnswer, style: &Style) -> String {
     if answer.ended_before > 0 {
         let left_out = count(answer.ended_before as u64, "job");
         parts.push(format!(
-            "{left_out} that ended earlier: --all, or --since, lists them"
+            "{left_out} that ended earlier: --all, or --from, lists them"
         ));
     }
     parts.join("\n\n")

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{Fold, Recorded, Sequence, TenantId};
 use dormouse_projections::ReadModel;
@@ -13,9 +14,41 @@ use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::role::Role;
-use crate::clock;
-use crate::cluster_metrics;
+use super::role::{DeciderArgs, Role};
+use crate::cli::node::TenantStorageArg;
+use crate::context::Context;
+use crate::error::DONE;
+use crate::{clock, cluster_metrics};
+
+/// Answer queries, and publish tenants' job states
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse serve api --server nats://broker:4222\n  dormouse serve api --json-status --tenant-storage 10Gi"
+)]
+pub struct ApiArgs {
+    /// Also publish tenants' job states as JSON, under status.TENANT._json.
+    #[arg(long, env = "DORMOUSE_JSON_STATUS")]
+    pub json_status: bool,
+    #[command(flatten)]
+    pub storage: TenantStorageArg,
+    #[command(flatten)]
+    pub decider: DeciderArgs,
+}
+
+/// Runs `serve api`.
+///
+/// # Errors
+/// The reason of an early end.
+pub async fn serve(context: &Context, args: &ApiArgs) -> anyhow::Result<u8> {
+    let role = Role {
+        json_status: args.json_status,
+        tenant_bytes: args.storage.limit.0,
+        ..args.decider.role(context)
+    };
+    let started = args.decider.common.start(context, "api", None).await?;
+    run(started.log, &role, started.shutdown).await?;
+    Ok(DONE)
+}
 
 /// For reading the log after the start.
 const READING: Duration = Duration::from_secs(3);

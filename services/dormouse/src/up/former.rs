@@ -147,6 +147,7 @@ mod tests {
     use dormouse_messages::Resource;
 
     use super::*;
+    use crate::cli::duration::Limit;
     use crate::cli::{Cli, Command, up_of};
 
     fn start(folder: &Path, flags: &[&str]) -> Resolved {
@@ -186,9 +187,10 @@ mod tests {
     fn a_changed_flag_is_taken_and_said() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path();
-        start(folder, &["--nodes=3", "--keep-logs", "0"]);
+        start(folder, &["--nodes=3", "--keep-logs", "none"]);
         let changed = start(folder, &["--nodes", "2"]);
-        assert_eq!((changed.args.nodes, changed.args.keep.days), (2, 0));
+        let kept = changed.args.keep.keep_logs;
+        assert_eq!((changed.args.nodes, kept), (2, Limit(0)));
         let said = changed.said.expect("said");
         assert!(said.ends_with("Changed: --nodes 3 → 2."), "{said}");
         assert_eq!(start(folder, &[]).args.nodes, 2);

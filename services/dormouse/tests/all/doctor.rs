@@ -1,4 +1,4 @@
-//! `doctor` and `top` on a real cluster.
+//! `cluster doctor` and `top` on a real cluster.
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Compression;
@@ -18,7 +18,7 @@ pub fn look(report: &Value, name: &str) -> (String, String) {
 fn a_healthy_cluster_has_nothing_that_failed() {
     let cluster = Cluster::up(2, "cpu=4,memory=4Gi");
     let report = poll("all services", PATIENCE, || {
-        let said = cluster.run(&["doctor"]);
+        let said = cluster.run(&["cluster", "doctor"]);
         (said.code == 0).then(|| said.json())
     });
     for name in ["nats-server", "broker", "the log", "optimizer", "queries"] {
@@ -26,16 +26,16 @@ fn a_healthy_cluster_has_nothing_that_failed() {
     }
     assert_eq!(look(&report, "nodes").1, "2 take containers");
     assert_eq!(look(&report, "agents").1, "all of them answer");
-    let table = cluster.run_with(&["doctor"], &[]).ok().out;
+    let table = cluster.run_with(&["cluster", "doctor"], &[]).ok().out;
     assert!(table.contains("\ncluster\n  ok "), "{table}");
 }
 
 #[test]
 fn what_is_wrong_is_named() {
-    let nowhere = Cluster::new().run(&["doctor"]);
+    let nowhere = Cluster::new().run(&["cluster", "doctor"]);
     assert_eq!(look(&nowhere.json(), "broker").0, "warning");
     let mut cluster = Cluster::broker();
-    let no_streams = cluster.run(&["doctor"]);
+    let no_streams = cluster.run(&["cluster", "doctor"]);
     assert_eq!(no_streams.code, 1, "{no_streams:?}");
     let report = no_streams.json();
     assert_eq!(look(&report, "broker").0, "ok", "{report}");
@@ -49,17 +49,17 @@ fn what_is_wrong_is_named() {
     std::fs::write(&policy, "policy: {theta1: 0.2}\n").expect("written");
     let policy = policy.display().to_string();
     cluster
-        .run(&["configure", &policy, "--ensure-streams"])
+        .run(&["policy", "set", &policy, "--ensure-streams"])
         .ok();
     compress(&cluster.url());
-    let report = cluster.run(&["doctor"]).json();
+    let report = cluster.run(&["cluster", "doctor"]).json();
     let (state, found) = look(&report, "the log");
     assert_eq!(state, "warning", "{found}");
     assert!(found.contains("compressed"), "{found}");
     assert_eq!(look(&report, "placer").1, "no copy of it is active");
 
     cluster.kill("nats-server");
-    let gone = cluster.run(&["doctor"]);
+    let gone = cluster.run(&["cluster", "doctor"]);
     assert_eq!(
         (gone.code, look(&gone.json(), "broker").0.as_str()),
         (1, "failed")
@@ -83,7 +83,7 @@ fn compress(url: &str) {
 fn top_shows_again_what_has_changed() {
     let mut cluster = Cluster::up(1, "cpu=4,memory=4Gi");
     let data = cluster.dir().to_owned();
-    cluster.start("top", &["top", "--every", "0.2", "-o", "json"], &data);
+    cluster.start("top", &["top", "--every", "200ms", "-o", "json"], &data);
     let shown = data.join("top.log");
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(&shown).unwrap_or_default();

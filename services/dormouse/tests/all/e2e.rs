@@ -36,11 +36,11 @@ fn jobs_end_as_their_programs_do_and_say_so() {
         assert!(logs.code == 1 && message.contains(said), "{logs:?}");
     }
     for query in [
-        &["cluster"][..],
+        &["cluster", "status"][..],
         &["timeline", "utilization"],
         &["job", "show", "ads/done"],
         &["node", "show", "n0"],
-        &["replay", "verify"],
+        &["log", "verify"],
     ] {
         cluster.run(query).ok();
     }
@@ -160,11 +160,11 @@ fn a_log_is_exported_imported_and_replayed() {
         said.code, 1,
         "an import onto a log that is not empty: {said:?}"
     );
-    let said = elsewhere.run(&["replay", "verify"]).ok();
+    let said = elsewhere.run(&["log", "verify"]).ok();
     assert_eq!(said.json()["findings"], json!([]));
-    cluster.run(&["replay", "verify", "--log", file]).ok();
+    cluster.run(&["log", "verify", "--log", file]).ok();
     let last = log.last().expect("events").sequence.0.to_string();
-    let state = ["replay", "state", "--log", file, "--at"];
+    let state = ["log", "state", "--log", file, "--at"];
     let at = |sequence: &str| cluster.run(&[&state[..], &[sequence]].concat()).ok();
     assert!(at(&last).out.contains("completed"));
     assert!(!at("1").out.contains("ads/a"));
@@ -185,7 +185,7 @@ fn a_log_is_exported_imported_and_replayed() {
     let archive = file.replace(".jsonl", ".parquet");
     let again = file.replace(".jsonl", "-again.jsonl");
     let export =
-        |from: &str, to: &str| cluster.run_with(&["log", "export", "--log", from], &["-o", to]);
+        |from: &str, to: &str| cluster.run_with(&["log", "export", "--log", from], &["--file", to]);
     export(file, &archive).ok();
     export(&archive, &again).ok();
     let read = |file: &str| std::fs::read(file).expect("a file");

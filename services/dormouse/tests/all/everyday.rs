@@ -221,18 +221,18 @@ fn what_has_ended_keeps_its_command(cluster: &Cluster) {
 }
 
 fn the_policy_comes_back(cluster: &Cluster) {
-    let shown = cluster.run_with(&["configure"], &[]).ok();
+    let shown = cluster.run_with(&["policy", "show"], &[]).ok();
     assert!(
         shown.out.contains("these are the defaults\n  allocation"),
         "{shown:?}"
     );
-    let document = cluster.run(&["configure"]).ok();
+    let document = cluster.run(&["policy", "show"]).ok();
     let file = cluster.dir().join("policy.json");
     std::fs::write(&file, &document.out).expect("written");
     cluster
-        .run(&["configure", file.to_str().expect("UTF-8")])
+        .run(&["policy", "set", file.to_str().expect("UTF-8")])
         .ok();
-    assert_eq!(cluster.run(&["configure"]).ok().out, document.out);
+    assert_eq!(cluster.run(&["policy", "show"]).ok().out, document.out);
 }
 
 fn names_that_nothing_has_are_said(cluster: &Cluster) {

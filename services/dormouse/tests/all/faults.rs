@@ -208,7 +208,7 @@ fn ten_thousand_submissions_at_once_are_each_decided() {
         }
         publishing.join_all().await;
     });
-    cluster.run(&["cluster"]).ok();
+    cluster.run(&["cluster", "status"]).ok();
     let decided = || {
         let (mut admitted, mut refused) = (0, 0);
         for recorded in cluster.try_log()? {

@@ -34,31 +34,37 @@ fn no_command_writes_over_a_file_unasked_or_over_what_it_reads() {
     let scenario = root().join("deploy/scenarios/dorm-seed1.json");
     std::fs::copy(scenario, folder.join("sc.json")).expect("copied");
     std::fs::write(folder.join("mine"), "mine").expect("written");
-    std::fs::write(folder.join("mine.csv"), "mine").expect("written");
-    let made = dormouse(folder, &["simulate", "sc.json", "--log", "log.jsonl"]);
+    let made = dormouse(
+        folder,
+        &["lab", "simulate", "sc.json", "--write-log", "log.jsonl"],
+    );
     assert!(made.status.success(), "{made:?}");
 
     let (exists, is_read) = ("exists already", "is read by this command");
-    let simulate = ["simulate", "sc.json", "--log"];
+    let simulate = ["lab", "simulate", "sc.json", "--write-log"];
     let of_log = ["--log", "log.jsonl"];
     for (args, option, file) in [
         (&simulate[..], "", "mine"),
-        (&["simulate", "sc.json"], "--report", "mine"),
-        (&["log", "export"], "-o", "mine"),
-        (&["log", "slice", "5..9"], "-o", "mine"),
-        (&["log", "trace"], "-o", "mine"),
-        (&["timeline", "jobs"], "--svg", "mine"),
-        (&["ledger"], "-o", "mine.csv"),
+        (&["lab", "simulate", "sc.json"], "--report", "mine"),
+        (&["log", "export"], "--file", "mine"),
+        (
+            &["log", "slice", "--from", "5", "--to", "9"],
+            "--file",
+            "mine",
+        ),
+        (&["log", "trace"], "--file", "mine"),
+        (&["timeline", "jobs"], "--file", "mine"),
+        (&["ledger", "-o", "csv"], "--file", "mine"),
         (&["whatif", "--drop-node", "n0"], "--report", "mine"),
     ] {
         let mut args = args.to_vec();
-        if args[0] != "simulate" {
+        if args[0] != "lab" {
             args.extend(of_log);
         }
         args.extend(Some(option).filter(|it| !it.is_empty()));
         args.push(file);
         refused(folder, file, &args, exists);
-        let own = if args[0] == "simulate" {
+        let own = if args[0] == "lab" {
             "sc.json"
         } else {
             "log.jsonl"
@@ -71,13 +77,20 @@ fn no_command_writes_over_a_file_unasked_or_over_what_it_reads() {
     }
     let again = dormouse(
         folder,
-        &["simulate", "sc.json", "--log", "mine", "--overwrite"],
+        &[
+            "lab",
+            "simulate",
+            "sc.json",
+            "--write-log",
+            "mine",
+            "--overwrite",
+        ],
     );
     assert!(again.status.success(), "{again:?}");
     let read = |file: &str| std::fs::read(folder.join(file)).expect("there");
     assert!(read("mine") == read("log.jsonl"));
     let left = std::fs::read_dir(folder).expect("there").count();
-    assert_eq!(left, 4, "partial files are left");
+    assert_eq!(left, 3, "partial files are left");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! After a full disk nothing is lost and nobody must restart anything; `doctor` reports the disk.
+//! After a full disk nothing is lost and nobody must restart anything; `cluster doctor` reports the disk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn a_full_disk_is_told_and_survived() {
     cluster.wait_for_nodes(1);
     cluster.submit(&count_job("before", 3, (1, 1), &[])).ok();
     cluster.wait_completed("ads/before");
-    let doctor = || cluster.run(&["doctor"]);
+    let doctor = || cluster.run(&["cluster", "doctor"]);
     assert_eq!(look(&doctor().json(), "storing").0, "ok");
 
     let filling = disk.fill();

@@ -54,18 +54,21 @@ fn a_tenant_makes_the_tokens_of_its_services_from_its_key() {
     let (secret, key) = (file("gateway.secret"), file("ads.key"));
     std::fs::write(&secret, format!("{}\n", "07".repeat(32))).expect("written");
     let said = |args: &[&str]| cluster.run(args).ok().json()["key"].clone();
-    let tenant = said(&["key", "ads", "--secret", &secret]);
+    let tenant = said(&["account", "key", "ads", "--secret", &secret]);
     let tenant = tenant.as_str().expect("text");
     assert_eq!(tenant.len(), 64);
     std::fs::write(&key, tenant).expect("written");
-    let token = said(&["key", "ads/model", "--key", &key]);
-    assert_eq!(token, said(&["key", "ads/model", "--secret", &secret]));
-    assert_ne!(token, said(&["key", "ads/other", "--key", &key]));
+    let token = said(&["account", "key", "ads/model", "--key", &key]);
+    assert_eq!(
+        token,
+        said(&["account", "key", "ads/model", "--secret", &secret])
+    );
+    assert_ne!(token, said(&["account", "key", "ads/other", "--key", &key]));
     for wrong in [
-        vec!["key", "ads"],
-        vec!["key", "ads/model"],
-        vec!["key", "ads", "--secret", "/nowhere"],
-        vec!["key", "Ads", "--secret", &secret],
+        vec!["account", "key", "ads"],
+        vec!["account", "key", "ads/model"],
+        vec!["account", "key", "ads", "--secret", "/nowhere"],
+        vec!["account", "key", "Ads", "--secret", &secret],
     ] {
         assert_eq!(cluster.run(&wrong).code, 1, "{wrong:?}");
     }

@@ -62,10 +62,10 @@ fn a_submitter_works(cluster: &Cluster) {
         said.out.contains("from 0").then_some(said.out)
     });
     assert_eq!(printed, "from 0\n");
-    let revise = ["job", "revise", "long", "--priority", "3"];
+    let revise = ["job", "update", "long", "--priority", "3"];
     let revised = cluster.run(&revise).ok().json();
     assert_eq!(revised["changes"], "priority 0 → 3", "{revised}");
-    let revise = ["job", "revise", "long", "--time-limit", "90m"];
+    let revise = ["job", "update", "long", "--time-limit", "90m"];
     let said = cluster.run_with(&revise, &[]).ok().out;
     assert!(
         said.contains(" is revised: time limit none → 1h30m"),
@@ -128,8 +128,8 @@ fn what_is_not_for_tenants_is_said_at_once(cluster: &Cluster) {
         &["node", "show", "n0"],
         &["node", "drain", "n0"],
         &["tenants"],
-        &["cluster"],
-        &["configure", &policy],
+        &["cluster", "status"],
+        &["policy", "set", &policy],
         &["log", "tail"],
         &["job", "events", "ads/long"],
         &["explain", "ads/long"],
@@ -190,7 +190,7 @@ fn holds(cluster: &mut Cluster, person: Person) {
         (submitted.code, &submitted.json()["job"]),
         (0, &json!("ads/plain"))
     );
-    not_permitted(cluster, &["cluster"]);
+    not_permitted(cluster, &["cluster", "status"]);
     person(cluster, "operator");
     let log = cluster.check();
     let hers = log
@@ -214,7 +214,7 @@ fn a_tenants_key_made_while_the_broker_runs_is_the_tenants_command_line() {
     cluster.run(&["tenant", "create", "ads"]).ok();
     for (person, role) in [("ads/alice", "submitter"), ("ads/vera", "viewer")] {
         cluster
-            .run(&["tenant", "user", "add", person, "--role", role])
+            .run(&["account", "add", person, "--role", role])
             .ok();
     }
     holds(&mut cluster, lives::as_person);

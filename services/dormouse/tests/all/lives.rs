@@ -21,7 +21,9 @@ pub(crate) fn as_person(cluster: &mut Cluster, name: &str) {
 fn serve(cluster: &mut Cluster, name: &str, arguments: &[&str]) {
     let dir = cluster.dir().to_path_buf();
     let creds = creds(&dir, name);
-    let arguments = [&["serve"], arguments, &["--creds", &creds, "--trust-jobs"]].concat();
+    let trust = arguments.starts_with(&["agent"]).then_some("--trust-jobs");
+    let mut arguments = [&["serve"], arguments, &["--creds", &creds]].concat();
+    arguments.extend(trust);
     cluster.start(name, &arguments, &dir.join(name));
 }
 
@@ -30,8 +32,8 @@ pub(crate) fn start() -> Cluster {
     let dir = cluster.dir().to_path_buf();
     cluster.env("DORMOUSE_KEYS", &dir.join("keys").display().to_string());
     let folder = dir.join("accounts").display().to_string();
-    let accounts = cluster.run(&["accounts", "init", "--folder", &folder]).ok();
-    assert_eq!(cluster.run(&["accounts", "init"]).error()["code"], "exists");
+    let accounts = cluster.run(&["cluster", "init", "--folder", &folder]).ok();
+    assert_eq!(cluster.run(&["cluster", "init"]).error()["code"], "exists");
     let port = free_port();
     let config = format!(
         "listen: \"127.0.0.1:{port}\"\nmax_payload: 8388608\njetstream {{ store_dir: {:?} }}\n{}",
@@ -46,7 +48,7 @@ pub(crate) fn start() -> Cluster {
     let policy = dir.join("policy.yaml").display().to_string();
     poll("the streams", PATIENCE, || {
         (cluster
-            .run(&["configure", &policy, "--ensure-streams"])
+            .run(&["policy", "set", &policy, "--ensure-streams"])
             .code
             == 0)
             .then_some(())
@@ -55,7 +57,7 @@ pub(crate) fn start() -> Cluster {
         serve(&mut cluster, service, &[service]);
     }
     cluster
-        .run(&["accounts", "add", "node-n0", "operator-olga"])
+        .run(&["account", "add", "node-n0", "operator-olga"])
         .ok();
     let agent = ["agent", "--node", "n0", "--capacity", "cpu=4,memory=8Gi"];
     serve(&mut cluster, "node-n0", &agent);
@@ -82,7 +84,7 @@ fn by(cluster: &Cluster, job: &str) -> Value {
 }
 
 fn a_tenant_comes(cluster: &Cluster) {
-    let early = cluster.run(&["tenant", "user", "add", "ads/alice", "--role", "submitter"]);
+    let early = cluster.run(&["account", "add", "ads/alice", "--role", "submitter"]);
     assert_eq!(early.error()["code"], "not_found", "{early:?}");
     let create = [
         "tenant",
@@ -105,7 +107,7 @@ fn a_tenant_comes(cluster: &Cluster) {
     );
     for (person, role) in [("ads/alice", "submitter"), ("ads/vera", "viewer")] {
         cluster
-            .run(&["tenant", "user", "add", person, "--role", role])
+            .run(&["account", "add", person, "--role", role])
             .ok();
     }
     submit(cluster, "tenant-ads", &count_job("plain", 2, (1, 1), &[])).expect("admitted");
@@ -127,11 +129,11 @@ fn a_tenant_comes(cluster: &Cluster) {
 fn keys_are_replaced(cluster: &Cluster) {
     let pids = ["node-n0", "placer", "admission"].map(|name| cluster.pid(name));
     for name in ["node-n0", "placer", "admission", "tenant-ads"] {
-        let rotated = cluster.run(&["accounts", "rotate", name]).ok().json();
+        let rotated = cluster.run(&["account", "rotate", name]).ok().json();
         assert_eq!(rotated["name"], name);
     }
     let old = std::fs::read(creds(cluster.dir(), "user-ads.alice")).expect("credentials");
-    cluster.run(&["tenant", "user", "rotate", "ads/alice"]).ok();
+    cluster.run(&["account", "rotate", "ads/alice"]).ok();
     assert_ne!(
         std::fs::read(creds(cluster.dir(), "user-ads.alice")).expect("new ones"),
         old
@@ -161,10 +163,7 @@ fn a_tenant_comes_keys_are_replaced_and_one_is_revoked_on_a_running_cluster() {
     a_tenant_comes(&cluster);
     keys_are_replaced(&cluster);
     let begun = Instant::now();
-    let revoked = cluster
-        .run(&["tenant", "user", "revoke", "ads/alice"])
-        .ok()
-        .json();
+    let revoked = cluster.run(&["account", "revoke", "ads/alice"]).ok().json();
     println!("revoked in {:?}", begun.elapsed());
     assert_eq!(revoked["revoked"], 1);
     let refused = submit(
@@ -173,9 +172,9 @@ fn a_tenant_comes_keys_are_replaced_and_one_is_revoked_on_a_running_cluster() {
         &count_job("late", 3, (1, 2), &[]),
     );
     assert!(matches!(refused, Err(TenantError::Log(_))), "{refused:?}");
-    let again = cluster.run(&["tenant", "user", "revoke", "ads/alice"]);
+    let again = cluster.run(&["account", "revoke", "ads/alice"]);
     assert_eq!(again.error()["code"], "not_found", "{again:?}");
-    let listed = cluster.run(&["accounts", "list"]).ok().out;
+    let listed = cluster.run(&["account", "list"]).ok().out;
     let keys = |name: &str| {
         let lines = listed
             .lines()
@@ -217,7 +216,7 @@ fn a_tenant_that_is_removed_has_no_key_and_submits_nothing() {
     let mut cluster = start();
     as_person(&mut cluster, "operator-olga");
     cluster.run(&["tenant", "create", "ads"]).ok();
-    let add = ["tenant", "user", "add", "ads/alice", "--role", "submitter"];
+    let add = ["account", "add", "ads/alice", "--role", "submitter"];
     cluster.run(&add).ok();
     submit(&cluster, "tenant-ads", &count_job("first", 2, (1, 1), &[])).expect("admitted");
     cluster.wait_completed("ads/first");
@@ -241,9 +240,9 @@ fn a_tenant_that_is_removed_has_no_key_and_submits_nothing() {
         _ => None,
     });
     assert_eq!(Vec::from_iter(revoked), ["tenant-ads", "user-ads.alice"]);
-    cluster.run(&["accounts", "revoke", "webhook"]).ok();
-    let none = cluster.run(&["accounts", "rotate", "webhook"]).error();
+    cluster.run(&["account", "revoke", "webhook"]).ok();
+    let none = cluster.run(&["account", "rotate", "webhook"]).error();
     assert_eq!(none["code"], "not_found", "{none}");
-    cluster.run(&["accounts", "add", "webhook"]).ok();
-    cluster.run(&["accounts", "rotate", "webhook"]).ok();
+    cluster.run(&["account", "add", "webhook"]).ok();
+    cluster.run(&["account", "rotate", "webhook"]).ok();
 }

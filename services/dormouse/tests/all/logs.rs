@@ -52,8 +52,8 @@ fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
         assert!(all.contains(&format!("line 3 of {rank}")), "{all}");
     }
     assert_eq!(logs(&["--rank", "1", "--tail", "1"]), "line 3 of 1\nbad\n");
-    assert_eq!(logs(&["--since", "0s"]), "");
-    assert_eq!(logs(&["--since", "1h", "--all"]), all);
+    assert_eq!(logs(&["--from", "0s"]), "");
+    assert_eq!(logs(&["--from", "1h", "--all"]), all);
     let followed = logs(&["-f", "--rank", "0"]);
     assert!(
         followed.contains("line 1 of 0\nline 2 of 0\nline 3 of 0\n"),
@@ -78,7 +78,7 @@ fn a_tail_begins_at_a_time() {
         cluster.submit(&talking(name, "true", 1)).ok();
         cluster.wait_completed(&format!("ads/{name}"));
     }
-    let exported = cluster.run_with(&["log", "export"], &["-o", "-"]).ok().out;
+    let exported = cluster.run_with(&["log", "export"], &[]).ok().out;
     let events = exported.lines().map(|line| {
         let event: Value = serde_json::from_str(line).expect("JSON");
         let text = |name: &str| event[name].as_str().expect("text").to_owned();
@@ -255,7 +255,7 @@ fn a_program_is_run_in_a_container_and_that_stands_on_the_log() {
     let none = exec(&["--", "no-such-program"]);
     assert_eq!(none.code, 127, "{none:?}");
     assert!(none.err.contains("is not found in PATH"), "{none:?}");
-    let set = ["tenant", "set", "ads", "--exec", "forbidden"];
+    let set = ["tenant", "grant", "ads", "--exec", "forbidden"];
     cluster.run(&set).ok();
     let forbidden = poll("the grant", PATIENCE, || {
         let said = exec(&["--as", "ads", "--", "true"]);

@@ -34,14 +34,14 @@ fn a_live_cluster_and_its_log_answer_alike() {
         &["explain", "tenant", "ads"],
         &["explain", "node", "n0"],
         &["ledger"],
-        &["replay", "bisect", "ads/second=running"],
-        &["replay", "diff", "--set", "policy.theta1=0.9"],
+        &["log", "bisect", "ads/second=running"],
+        &["log", "diff", "--set", "policy.theta1=0.9"],
         &["whatif", "--set", "policy.theta2=0.5"],
         &["plan", "--add-node", "n9:cpu=4,memory=8Gi"],
     ] {
         // A fork at the end has no events to compare.
         let at: &[&str] = match question[0] {
-            "whatif" | "replay" if question[1] != "bisect" => &[],
+            "whatif" | "log" if question[1] != "bisect" => &[],
             _ => &["--at", &last],
         };
         let live = cluster.run(&[question, at].concat()).ok().json();
@@ -124,8 +124,8 @@ fn first_gave_way(cluster: &Cluster, epoch: &str) {
     );
     for unknown in [
         &["ledger", "--job", "ads/nobody"][..],
-        &["ledger", "--tenant", "nobody"],
-        &["replay", "bisect", "ads/nobody=running"],
+        &["ledger", "--as", "nobody"],
+        &["log", "bisect", "ads/nobody=running"],
     ] {
         let refused = cluster.run(unknown);
         let error = refused.error();
@@ -149,14 +149,11 @@ fn a_part_answers_alike(cluster: &Cluster, log: &[Arc<Recorded>], epoch: &str) {
         .find(|it| it.envelope.subject.as_str() == epoch)
         .expect("it is there");
     let slice = file.replace(".jsonl", "-slice.jsonl");
-    let range = format!("{}..", from.sequence);
+    let from = from.sequence.to_string();
     cluster
-        .run_with(&["log", "slice", &range], &["-o", &slice])
+        .run(&["log", "slice", "--from", &from, "--file", &slice])
         .ok();
-    let verified = cluster
-        .run(&["replay", "verify", "--log", &slice])
-        .ok()
-        .json();
+    let verified = cluster.run(&["log", "verify", "--log", &slice]).ok().json();
     assert_eq!(verified["findings"], json!([]));
     assert!(
         verified["decisions"]
@@ -173,6 +170,8 @@ fn a_part_answers_alike(cluster: &Cluster, log: &[Arc<Recorded>], epoch: &str) {
         .json();
     assert_eq!(shown["phase"], "completed");
     let trace = file.replace(".jsonl", ".pftrace");
-    cluster.run_with(&["log", "trace"], &["-o", &trace]).ok();
+    cluster
+        .run_with(&["log", "trace"], &["--file", &trace])
+        .ok();
     assert!(std::fs::metadata(&trace).expect("a trace").len() > 1000);
 }

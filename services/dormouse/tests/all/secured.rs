@@ -177,7 +177,8 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     let policy = file("policy.yaml");
     std::fs::write(&policy, "policy: {theta1: 0.2}").expect("writes");
     let configure = [
-        "configure",
+        "policy",
+        "set",
         &policy,
         "--ensure-streams",
         "--replicas",

@@ -23,7 +23,7 @@ fn running_with(lease: Duration, options: &[&str]) -> Cluster {
     )
     .expect("written");
     poll("the broker", PATIENCE, || {
-        let configured = cluster.run(&["configure", &policy.display().to_string()]);
+        let configured = cluster.run(&["policy", "set", &policy.display().to_string()]);
         (configured.code == 0).then_some(())
     });
     start_agent_with(&mut cluster, "a0", options);
@@ -109,7 +109,7 @@ fn an_agent_that_is_back_within_its_lease_adopts_all() {
 
 const LONG_LEASE: Duration = Duration::from_secs(600);
 
-const GONE_AFTER: [&str; 2] = ["--gone-after", "3"];
+const GONE_AFTER: [&str; 2] = ["--gone-after", "3s"];
 
 #[test]
 fn what_a_dead_agent_ran_goes_on_elsewhere_before_its_lease_ends() {

@@ -44,7 +44,7 @@ fn simulated(cluster: &Cluster, queue: &str) -> BTreeMap<&'static str, f64> {
     });
     let path = cluster.dir().join("scenario.json");
     std::fs::write(&path, scenario.to_string()).expect("writes");
-    let said = cluster.run(&["simulate", path.to_str().expect("UTF-8")]);
+    let said = cluster.run(&["lab", "simulate", path.to_str().expect("UTF-8")]);
     let run = said.ok().json()["runs"][0]["tenants"].clone();
     waits(|tenant| run[tenant]["waiting_s"]["mean"].as_f64())
 }
@@ -54,7 +54,7 @@ fn measured(cluster: &Cluster, queue: &str) -> BTreeMap<&'static str, f64> {
     let document = json!({"policy": {"allocation": "drf", "queue": queue}});
     std::fs::write(&policy, document.to_string()).expect("writes");
     cluster
-        .run(&["configure", policy.to_str().expect("UTF-8")])
+        .run(&["policy", "set", policy.to_str().expect("UTF-8")])
         .ok();
     publish(cluster);
     let all: u32 = TENANTS.iter().map(|(_, count, _)| count).sum();
@@ -113,8 +113,9 @@ fn the_waits_of_three_tenants_come_in_the_order_that_the_simulator_predicts() {
 #[test]
 fn a_tenant_is_forgotten_when_it_has_no_jobs() {
     let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
-    let set = ["tenant", "set", "ads", "--weight", "3", "--max-queued", "5"];
-    cluster.run(&set).ok();
+    cluster.run(&["tenant", "set", "ads", "--weight", "3"]).ok();
+    let grant = ["tenant", "grant", "ads", "--max-queued", "5"];
+    cluster.run(&grant).ok();
     let remove = ["tenant", "remove", "ads", "--reason", "the team has left"];
     cluster.submit(&count_job("a", 600, (1, 1), &[])).ok();
     let early = cluster.run(&remove);

@@ -159,7 +159,7 @@ fn start(cluster: &mut Cluster, name: &str) {
     match name {
         "nats-server" => cluster.start_broker(),
         _ => {
-            let args = ["serve", service, "--takeover", "1"];
+            let args = ["serve", service, "--takeover", "1s"];
             cluster.start(name, &args, &copy);
         }
     }
@@ -226,7 +226,7 @@ fn what_ran_on_a_node_that_is_fenced_starts_elsewhere_at_once() {
     let node = processes.cluster.wait_event("a start", at);
     processes.cluster.kill(node.as_str());
     processes.cluster.kill_below(node.as_str());
-    let report = processes.cluster.run(&["doctor"]).json();
+    let report = processes.cluster.run(&["cluster", "doctor"]).json();
     let (state, found) = look(&report, "agents");
     assert_eq!(
         (state.as_str(), found),

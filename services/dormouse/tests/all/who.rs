@@ -35,7 +35,8 @@ pub(crate) fn start() -> Cluster {
     std::fs::write(dir.join("policy.yaml"), "policy: {theta1: 0.2}").expect("writes");
     let policy = dir.join("policy.yaml").display().to_string();
     let configure = [
-        "configure",
+        "policy",
+        "set",
         &policy,
         "--ensure-streams",
         "--reader",
@@ -58,7 +59,9 @@ pub(crate) fn start() -> Cluster {
 fn serve(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
     let dir = cluster.dir().to_path_buf();
     let key = key(&dir, user);
-    let arguments = [&["serve"], arguments, &["--nkey", &key, "--trust-jobs"]].concat();
+    let trust = arguments.starts_with(&["agent"]).then_some("--trust-jobs");
+    let mut arguments = [&["serve"], arguments, &["--nkey", &key]].concat();
+    arguments.extend(trust);
     cluster.start(user, &arguments, &dir.join(user));
 }
 
@@ -177,7 +180,7 @@ fn what_people_do_stands_under_their_names() {
     alice_submits(&cluster);
     as_person(&mut cluster, "operator-otto");
     let policy = cluster.dir().join("policy.yaml").display().to_string();
-    cluster.run(&["configure", &policy]).ok();
+    cluster.run(&["policy", "set", &policy]).ok();
     as_person(&mut cluster, "operator-olga");
     olga_drains_and_cancels(&cluster);
     the_tail_shows_hers_alone(&mut cluster);
@@ -210,10 +213,10 @@ fn no_operator_undoes_what_another_has_said() {
         let path = cluster.dir().join("said.yaml");
         std::fs::write(&path, format!("policy: {policy}")).expect("writes");
         let path = path.display().to_string();
-        cluster.run(&["configure", &path]).ok();
+        cluster.run(&["policy", "set", &path]).ok();
     };
     let rule = |cluster: &Cluster| {
-        let policy = cluster.run(&["configure"]).ok().json();
+        let policy = cluster.run(&["policy", "show"]).ok().json();
         policy["policy"]["grants"].clone()
     };
     configure(&mut cluster, "operator", "{grants: open}");
@@ -221,7 +224,7 @@ fn no_operator_undoes_what_another_has_said() {
     for operator in ["operator", "operator-otto", "operator-olga"] {
         configure(&mut cluster, operator, "{theta1: 0.3}");
         poll("the rule stays", PATIENCE, || {
-            let policy = cluster.run(&["configure"]).ok().json()["policy"].clone();
+            let policy = cluster.run(&["policy", "show"]).ok().json()["policy"].clone();
             (policy["theta1"] == 0.3).then_some(())
         });
         assert_eq!(rule(&cluster), "required", "{operator}");
@@ -231,7 +234,7 @@ fn no_operator_undoes_what_another_has_said() {
             let cluster = &cluster;
             threads.spawn(move || {
                 let mount = format!("/data/{number}");
-                let set = ["tenant", "set", "ads", "--mount", &mount];
+                let set = ["tenant", "grant", "ads", "--mount", &mount];
                 cluster.run(&set).ok();
             });
         }

@@ -25,7 +25,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
 #[test]
 fn a_reader_that_goes_away_ends_a_command_quietly() {
     for args in [
-        &["simulate", "--generate", "trace", "--jobs", "2000"][..],
+        &["lab", "simulate", "--generate", "trace", "--jobs", "2000"][..],
         &["completion", "bash"],
         &["--help"],
     ] {
@@ -73,7 +73,7 @@ fn what_is_wrong_with_a_document_is_said_in_words() {
         ),
     ] {
         std::fs::write(&file, text).expect("writes");
-        let output = dormouse().arg("configure").arg(&file).output();
+        let output = dormouse().args(["policy", "set"]).arg(&file).output();
         let (code, err) = said(&output.expect("it ends"));
         assert_eq!(code, Some(1), "{text}: {err}");
         assert!(err.contains(words), "{text}: {err}");
@@ -91,7 +91,7 @@ fn a_word_of_fifty_thousand_letters_is_not_repeated() {
         &["timeline", &name],
         &["node", "show", &name],
         &["submit", &name],
-        &["simulate", &name],
+        &["lab", "simulate", &name],
     ] {
         let output = dormouse().args(args).output().expect("it ends");
         let (code, err) = said(&output);
@@ -162,7 +162,7 @@ fn a_notebook_without_a_server_is_not_waited_for(cluster: &Cluster) {
         "command": {"start": ["no-such-jupyter", "server"]}, "demand": {"cpu": 1},
         "containers": {"min": 1, "max": 1}});
     cluster.submit(&notebook);
-    let opened = cluster.run(&["notebook", "open", "ads/nb", "--wait", "60"]);
+    let opened = cluster.run(&["notebook", "open", "ads/nb", "--timeout", "60s"]);
     let error = opened.error();
     let message = error["message"].to_string();
     assert_eq!(error["code"], "not_started", "{opened:?}");
@@ -183,7 +183,7 @@ fn a_demo_makes_the_folder_of_its_log() {
     cluster.env("DORMOUSE_TOOLS", "/nowhere");
     let file = cluster.dir().join("new").join("log.jsonl");
     let file = file.to_str().expect("a name");
-    let demo = cluster.run_with(&["demo", "--export", file], &[]);
+    let demo = cluster.run_with(&["demo", "--write-log", file], &[]);
     assert!(
         demo.err
             .contains("the training frameworks are not installed"),
@@ -195,12 +195,12 @@ fn places_on_the_log(cluster: &Cluster) {
     let folder = cluster.dir().join("not-there");
     let file = folder.join("log.jsonl");
     let file = file.to_str().expect("a name");
-    let export = cluster.run_with(&["log", "export"], &["-o", file]);
+    let export = cluster.run_with(&["log", "export"], &["--file", file]);
     assert_eq!(export.code, 1, "{export:?}");
     assert!(export.err.contains("there is no folder"), "{export:?}");
     assert!(!folder.exists());
     let policy = cluster
-        .run_with(&["configure", "deploy/policy.yaml"], &[])
+        .run_with(&["policy", "set", "deploy/policy.yaml"], &[])
         .ok();
     assert!(
         policy.out.contains("\n  allocation  dorm, θ1"),
@@ -211,23 +211,19 @@ fn places_on_the_log(cluster: &Cluster) {
         matches!(it.event(), Some(dormouse_messages::Event::JobAdmitted(it)) if it.job.name() == "first")
     });
     let at = admitted.expect("on the log").stored_at;
-    let state = cluster
-        .run(&["replay", "state", "--at", &at.to_string()])
-        .ok();
+    let state = cluster.run(&["log", "state", "--at", &at.to_string()]).ok();
     let jobs = state.json()["jobs"].as_array().map(Vec::len);
     assert_eq!(jobs, Some(1), "{state:?}");
-    let state = cluster
-        .run(&["replay", "state", "--at", "23:59:59.999"])
-        .ok();
+    let state = cluster.run(&["log", "state", "--at", "23:59:59.999"]).ok();
     let jobs = state.json()["jobs"].as_array().map(Vec::len);
     assert_eq!(jobs, Some(2), "{state:?}");
-    let now = cluster.run(&["replay", "state", "--at", "0s"]).ok();
+    let now = cluster.run(&["log", "state", "--at", "0s"]).ok();
     assert_eq!(now.json()["jobs"].as_array().map(Vec::len), Some(2));
-    for question in [&["replay", "state"][..], &["explain", "ads/first"]] {
+    for question in [&["log", "state"][..], &["explain", "ads/first"]] {
         let beyond = cluster.run(&[question, &["--at", "999999"]].concat()).ok();
         assert!(beyond.err.contains("the log ends at event"), "{beyond:?}");
     }
-    let long_ago = cluster.run(&["replay", "state", "--at", "1d"]);
+    let long_ago = cluster.run(&["log", "state", "--at", "1d"]);
     assert!(
         long_ago.err.contains("the log begins after"),
         "{long_ago:?}"

@@ -11,7 +11,8 @@ use dormouse_replay::scenario;
 use dormouse_replay::simulate::{Options, simulate};
 
 use super::{assert_generated, read};
-use crate::commands::{explain, ledger, replay};
+use crate::commands::log::{bisect, verify};
+use crate::commands::{explain, ledger};
 use crate::render::Style;
 
 const PAGE: &str = "docs/why-did-my-job-shrink.md";
@@ -53,8 +54,8 @@ fn the_page_shows_what_is_printed() {
         bisect.read(recorded);
     });
     let found = bisect.finish().0.expect("it shrinks");
-    let command = format!("dormouse replay bisect ads/lr.containers=14 {file}");
-    part("first", &command, &replay::found(&found));
+    let command = format!("dormouse log bisect ads/lr.containers=14 {file}");
+    part("first", &command, &bisect::found(&found));
     let lr = || Subject::Job("ads/lr".parse().expect("a job"));
     let command = format!("dormouse explain ads/lr --at 00:15:00 {file}");
     part(
@@ -78,6 +79,6 @@ fn the_page_shows_what_is_printed() {
     );
     let mut verifier = Verifier::default();
     log.iter().for_each(|recorded| verifier.read(recorded));
-    let command = format!("dormouse replay verify {file}");
-    part("verify", &command, &replay::text(&verifier.finish()));
+    let command = format!("dormouse log verify {file}");
+    part("verify", &command, &verify::text(&verifier.finish()));
 }

@@ -56,7 +56,7 @@ impl Share {
 
     fn bound(self, tenant: &str) -> String {
         if self.granted {
-            format!("(dormouse tenant set {tenant} {GRANTED}")
+            format!("(dormouse tenant grant {tenant} {GRANTED}")
         } else {
             format!("{TOLD}storage)")
         }
@@ -274,7 +274,7 @@ mod tests {
             "{why}"
         );
         let why = granted.exceeded("ads", &used(3 << 30)).expect("it is full");
-        let named = "2.00 GiB (dormouse tenant set ads --max-storage)";
+        let named = "2.00 GiB (dormouse tenant grant ads --max-storage)";
         assert!(why.contains(named) && is_of_share(&why), "{why}");
     }
 }

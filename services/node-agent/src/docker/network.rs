@@ -140,7 +140,7 @@ impl Inner {
             .await;
         let said = said.concat();
         let why = format!(
-            "its network cannot be set up: {}; the node needs ip (iproute2) and iptables, or grant the node's network (dormouse tenant set TENANT --network host)",
+            "its network cannot be set up: {}; the node needs ip (iproute2) and iptables, or grant the node's network (dormouse tenant grant TENANT --network host)",
             said.trim()
         );
         NotStarted::of_node(NodeFault::Engine, why)

@@ -359,7 +359,11 @@ fn a_grant_forbids_it_to_tenants_and_leaves_it_to_the_operator() {
         }
     });
     assert_eq!(refused.0, "exec_not_granted");
-    assert!(refused.1.contains("dormouse tenant set ads --exec allowed"));
+    assert!(
+        refused
+            .1
+            .contains("dormouse tenant grant ads --exec allowed")
+    );
     runtime().block_on(async {
         let operator = Person::start(&execs, None, &sh(&container, "exit 3")).await;
         assert_eq!(operator.expect("may").end().await.2.code, Some(3));

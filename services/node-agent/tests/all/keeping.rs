@@ -192,7 +192,7 @@ fn a_share_that_is_granted_on_the_log_stops_its_tenant_alike() {
         },
     });
     let config = config(folder.path());
-    a_full_share_stops_its_tenant(config, &log, "dormouse tenant set ads --max-storage");
+    a_full_share_stops_its_tenant(config, &log, "dormouse tenant grant ads --max-storage");
 }
 
 fn a_full_share_stops_its_tenant(config: AgentConfig, log: &FakeLog, bound: &str) {

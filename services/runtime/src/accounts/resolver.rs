@@ -43,7 +43,7 @@ pub enum AccountError {
     #[error("the broker does not take the account {name}: {why}")]
     Refused { name: String, why: String },
     #[error(
-        "there is no key of {0}: `dormouse accounts list` lists them, `dormouse accounts add` and `dormouse tenant user add` make them"
+        "there is no key of {0}: `dormouse account list` lists them, `dormouse account add` makes them"
     )]
     Unknown(String),
     #[error("other commands change the accounts of this cluster; try again")]
@@ -123,7 +123,7 @@ impl Accounts {
             },
             NoAnswer::Nobody => {
                 let why =
-                    "no broker answers there; do they keep accounts (`dormouse accounts init`)?";
+                    "no broker answers there; do they keep accounts (`dormouse cluster init`)?";
                 LogError::request("ask", subject, why)
             }
             other => LogError::request("ask", subject, other.into_words()),
@@ -440,7 +440,7 @@ impl Beginning {
             format!("{folder:?}")
         };
         let configuration = format!(
-            "# Written by `dormouse accounts init`. The brokers keep the accounts that the cluster's root key has signed;\n\
+            "# Written by `dormouse cluster init`. The brokers keep the accounts that the cluster's root key has signed;\n\
              # they are made, changed and revoked while the brokers run.\n\
              operator: {operator}\n\
              system_account: {system}\n\

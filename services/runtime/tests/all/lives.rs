@@ -281,7 +281,7 @@ async fn a_service_whose_key_was_revoked_is_given_another_one() {
     let write = |_: &_| Ok::<(), AccountError>(());
     let none = accounts.rotate(&Principal::Control, "webhook", false, write);
     let none = none.await.expect_err("there is no key").to_string();
-    assert!(none.contains("accounts add"), "{none}");
+    assert!(none.contains("account add"), "{none}");
     let issued = accounts.add_service("webhook").await.expect("made");
     assert!(opens(&secured, &issued.credentials.text).await);
     assert!(!opens(&secured, &old).await);

@@ -86,8 +86,8 @@ impl Of<'_> {
         Change::Operator(Box::new(TenantGranted { tenant, grants }.into()))
     }
 
-    fn set(&self, flags: &str) -> String {
-        format!("dormouse tenant set {} {flags}", self.tenant)
+    fn says(&self, verb: &str, flags: &str) -> String {
+        format!("dormouse tenant {verb} {} {flags}", self.tenant)
     }
 
     fn tenant(&self) -> Fix {
@@ -99,7 +99,7 @@ impl Of<'_> {
         Fix {
             kind: "tenant",
             change: Change::Operator(Box::new(event)),
-            says: self.set("--weight 1"),
+            says: self.says("set", "--weight 1"),
             from: "not configured".to_owned(),
             to: "weight 1".to_owned(),
             less: None,
@@ -110,7 +110,7 @@ impl Of<'_> {
         let mut grants = self.granted();
         grants.priority_classes.insert(name.to_owned());
         let mut changes = Vec::new();
-        let mut says = self.set(&format!("--priority-class {name}"));
+        let mut says = self.says("grant", &format!("--priority-class {name}"));
         if define {
             let mut policy = self.fork.cluster.policy.clone();
             let class = PriorityClass {
@@ -122,7 +122,7 @@ impl Of<'_> {
                 ClusterConfigured { policy }.into(),
             )));
             says = format!(
-                "dormouse configure FILE with policy: {{priority_classes: {{{name}: {{value: {CLASS_VALUE}}}}}}} && {says}"
+                "dormouse policy set FILE with policy: {{priority_classes: {{{name}: {{value: {CLASS_VALUE}}}}}}} && {says}"
             );
         }
         changes.push(self.grant(grants));
@@ -169,7 +169,7 @@ impl Of<'_> {
         Some(Fix {
             kind: "quota",
             change: set(0),
-            says: self.set(&format!("--quota {}", with(0))),
+            says: self.says("set", &format!("--quota {}", with(0))),
             from: is.quota.to_string(),
             to: with(0).to_string(),
             less: Some((set(1), format!("{}={}", first.name(), first.display(below)))),
@@ -189,7 +189,7 @@ impl Of<'_> {
         Fix {
             kind: "limit",
             change: set(weight),
-            says: self.set(&format!("--max-job-weight {weight}")),
+            says: self.says("set", &format!("--max-job-weight {weight}")),
             from: is
                 .max_job_weight
                 .map_or_else(String::new, |it| it.to_string()),
@@ -210,7 +210,7 @@ impl Of<'_> {
         Fix {
             kind: "limit",
             change: set(to),
-            says: self.set(&format!("{flag} {}", says(to))),
+            says: self.says("grant", &format!("{flag} {}", says(to))),
             from,
             to: says(to),
             less: Some((set(less), says(less))),
@@ -228,7 +228,7 @@ impl Of<'_> {
         Fix {
             kind: "limit",
             change: set(to),
-            says: self.set(&format!("{flag} {to}")),
+            says: self.says("grant", &format!("{flag} {to}")),
             from: from.map_or_else(|| "the default".to_owned(), |it| it.to_string()),
             to: to.to_string(),
             less: Some((set(less), less.to_string())),
@@ -323,7 +323,7 @@ impl Of<'_> {
         Some(Fix {
             kind: "grant",
             change: self.grant(granted.grants),
-            says: self.set(&flags.join(" ")),
+            says: self.says("grant", &flags.join(" ")),
             from: "not granted".to_owned(),
             to: flags.join(" "),
             less: None,

@@ -277,7 +277,7 @@ impl Cluster {
 
     pub fn try_log(&self) -> Option<Vec<Arc<Recorded>>> {
         let path = self.log_file();
-        let output = ["-o", path.to_str().expect("UTF-8"), "--overwrite"];
+        let output = ["--file", path.to_str().expect("UTF-8"), "--overwrite"];
         let said = self.run_with(&["log", "export"], &output);
         if said.code != 0 {
             return None;

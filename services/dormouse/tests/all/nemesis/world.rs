@@ -235,7 +235,14 @@ fn configure(cluster: &Cluster, runtime: &Runtime, prefix: &str) -> Log {
     let text = format!("policy: {{lease_s: {LEASE_S}}}\n");
     std::fs::write(&policy, text).expect("written");
     let policy = policy.display().to_string();
-    let configure = ["configure", &policy, "--ensure-streams", "--replicas", "3"];
+    let configure = [
+        "policy",
+        "set",
+        &policy,
+        "--ensure-streams",
+        "--replicas",
+        "3",
+    ];
     poll("the streams", 2 * PATIENCE, || {
         (cluster.run(&configure).code == 0).then_some(())
     });

@@ -47,7 +47,7 @@ fn a_drag_shows_another_moment(browser: &Browser, served: &Served, head: u64) {
     assert_eq!(shown.as_str(), Some(running.as_str()));
     let output = dormouse()
         .args([
-            "replay",
+            "log",
             "state",
             "-o",
             "json",
@@ -288,7 +288,7 @@ fn text_from_the_log_stays_text() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log.jsonl");
     let file = log.to_str().expect("a name");
-    cluster.run_with(&["log", "export"], &["-o", file]).ok();
+    cluster.run_with(&["log", "export"], &["--file", file]).ok();
     let served = Served::of(folder, log, &[]);
     browser.look(1440, 900, Theme::Light);
     browser.open(&format!("{}#job=ads/looped", served.url()));

@@ -102,7 +102,12 @@ impl Drop for Served {
 
 fn simulate(log: &Path) {
     let simulated = dormouse()
-        .args(["simulate", "deploy/scenarios/dorm-seed1.json", "--log"])
+        .args([
+            "lab",
+            "simulate",
+            "deploy/scenarios/dorm-seed1.json",
+            "--write-log",
+        ])
         .arg(log)
         .output()
         .expect("it ends");

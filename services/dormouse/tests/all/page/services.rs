@@ -26,7 +26,7 @@ fn simulated(folder: &std::path::Path) -> std::path::PathBuf {
     });
     std::fs::write(&scenario, document.to_string()).expect("written");
     let said = dormouse()
-        .args(["simulate", "--log"])
+        .args(["lab", "simulate", "--write-log"])
         .args([&log, &scenario])
         .output()
         .expect("it ends");

@@ -1,0 +1,29 @@
+//! `job hold`.
+
+use clap::Args;
+
+use super::change::{self, Change};
+use crate::cli::filter::WhichArgs;
+use crate::context::Context;
+
+/// Put a job on hold: it gets no resources, and releases its containers after a checkpoint
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse job hold ads/lr\n  dormouse job hold --tenant ads --phase queued --yes"
+)]
+pub struct HoldArgs {
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Also hold a job that runs without a checkpoint and will start from the beginning after its release.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Runs `job hold`.
+///
+/// # Errors
+/// If a job is refused, or no admission service answers.
+pub async fn run(context: &Context, args: &HoldArgs) -> anyhow::Result<u8> {
+    let change = Change::of_flag("hold", "held", true, args.force);
+    change::run(context, &args.which, &change).await
+}

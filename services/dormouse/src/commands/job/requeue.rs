@@ -1,0 +1,27 @@
+//! `job requeue`.
+
+use clap::Args;
+
+use super::change::{self, Change};
+use crate::cli::filter::WhichArgs;
+use crate::context::Context;
+
+/// Stop a job after a checkpoint and start it when resources allow
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  dormouse job requeue ads/lr")]
+pub struct RequeueArgs {
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Also requeue a job that runs without a checkpoint and will start from the beginning.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Runs `job requeue`.
+///
+/// # Errors
+/// If a job is refused, or no admission service answers.
+pub async fn run(context: &Context, args: &RequeueArgs) -> anyhow::Result<u8> {
+    let change = Change::of_flag("requeue", "requeue", true, args.force);
+    change::run(context, &args.which, &change).await
+}

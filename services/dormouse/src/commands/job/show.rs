@@ -1,0 +1,91 @@
+//! `job show`.
+
+use clap::Args;
+use dormouse_messages::{Event, JobId};
+use dormouse_projections::queries::{JobDetail, JobQuery};
+
+use super::JobHistoryArgs;
+use crate::cli::filter::WatchArg;
+use crate::cli::global::Output;
+use crate::commands::common::history::History;
+use crate::commands::common::known::not_found;
+use crate::commands::common::watched;
+use crate::context::Context;
+use crate::error::DONE;
+use crate::print;
+use crate::render::{self, Style};
+
+/// Show everything about a job
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
+)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub of: JobHistoryArgs,
+    /// Show the complete document that made the job, ready to submit; in YAML, or with -o json in JSON.
+    #[arg(long, conflicts_with = "every")]
+    pub document: bool,
+    #[command(flatten)]
+    pub watch: WatchArg,
+}
+
+/// Runs `job show`.
+///
+/// # Errors
+/// If the job is unknown, or the cluster does not answer.
+pub async fn run(context: &Context, args: &ShowArgs) -> anyhow::Result<u8> {
+    if args.document {
+        document_of(context, &args.of).await
+    } else {
+        show(context, &args.of, args.watch).await
+    }
+}
+
+async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
+    let request = JobQuery { job: id.clone() };
+    history.ask("job", serde_json::to_value(request)?).await
+}
+
+async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyhow::Result<u8> {
+    let history = History::open_to_ask(context, &args.log).await?;
+    let id = history.job(&args.job.id)?;
+    if let History::Cluster(log) = &history {
+        let request = JobQuery { job: id };
+        return watched::show(context, log, "job", &request, watch, render::job).await;
+    }
+    let detail = detail(history, &id).await?;
+    print::value(context.output()?, &detail, |detail, wide| {
+        render::job(detail, &Style::of_stdout(wide))
+    })?;
+    Ok(DONE)
+}
+
+/// Prints a job's document; for an ended job, from its admission on the log.
+async fn document_of(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
+    let mut spec = None;
+    let history = History::open_to_ask(context, &args.log).await?;
+    let id = &history.job(&args.job.id)?;
+    if args.log.file.is_none() {
+        spec = detail(history, id).await?.spec;
+    }
+    if spec.is_none() {
+        let history = History::open(context, &args.log).await?;
+        let read = history.read(1, None, |recorded| {
+            if let Some(Event::JobAdmitted(event)) = recorded.event()
+                && event.job == *id
+            {
+                spec = Some(event.spec.clone());
+            }
+            Ok(())
+        });
+        read.await?;
+    }
+    let spec = spec.ok_or_else(|| not_found(id))?;
+    let output = match context.output()? {
+        Output::Json => Output::Json,
+        _ => Output::Yaml,
+    };
+    print::ours(output, &spec, |_| String::new())?;
+    Ok(DONE)
+}

@@ -1,0 +1,181 @@
+//! Weight, quota and priority of a tenant.
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use clap::Args;
+use dormouse_messages::events::TenantConfigured;
+use dormouse_messages::policy::MAX_PRIORITY;
+use dormouse_messages::quantity::lacks_unit;
+use dormouse_messages::{Quota, Resource, TenantId};
+use dormouse_projections::queries::TenantRow;
+
+use crate::cli::weight::weight;
+
+/// Entitlement of a tenant.
+#[derive(Debug, Clone, Default, Args)]
+pub struct EntitlementArgs {
+    /// Weight among the tenants.
+    #[arg(long, allow_negative_numbers = true, value_parser = weight)]
+    pub weight: Option<u32>,
+    /// Quota, such as cpu=20,memory=64Gi; resources that are not named stay, cpu=none lifts one bound, none
+    /// all.
+    #[arg(long, value_name = "AMOUNTS")]
+    pub quota: Option<String>,
+    /// Largest weight that a job of the tenant may request.
+    #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, value_parser = weight)]
+    pub max_job_weight: Option<u32>,
+    /// Priority in its queue of jobs that request none.
+    #[arg(long, allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+}
+
+impl EntitlementArgs {
+    /// True if no value is named.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.weight.is_none()
+            && self.quota.is_none()
+            && self.max_job_weight.is_none()
+            && self.priority.is_none()
+    }
+}
+
+/// Merges the named values into the former ones.
+///
+/// # Errors
+/// If a number is wrong.
+pub fn configured(
+    tenant: &TenantId,
+    args: &EntitlementArgs,
+    before: Option<&TenantRow>,
+) -> anyhow::Result<TenantConfigured> {
+    let weight = args.weight.or(before.map(|row| row.weight)).unwrap_or(1);
+    let max_job_weight = args
+        .max_job_weight
+        .or(before.and_then(|row| row.max_job_weight));
+    let quota = match args.quota.as_deref() {
+        None => before.map(|row| row.quota.clone()).unwrap_or_default(),
+        Some("none") => Quota::new(),
+        Some(text) => bounded(
+            before.map(|row| row.quota.clone()).unwrap_or_default(),
+            text,
+        )?,
+    };
+    let priority = args.priority.or(before.map(|row| row.priority));
+    if priority.is_some_and(|priority| !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority)) {
+        bail!("--priority must lie between -{MAX_PRIORITY} and {MAX_PRIORITY}");
+    }
+    Ok(TenantConfigured {
+        tenant: tenant.clone(),
+        weight,
+        quota,
+        max_job_weight,
+        priority: priority.filter(|priority| *priority != 0),
+    })
+}
+
+/// Describes an entitlement.
+#[must_use]
+pub fn entitled(event: &TenantConfigured) -> String {
+    let mut said = format!("weight {}", event.weight);
+    if event.quota.is_empty() {
+        said.push_str(", no quota")
+    } else {
+        said.push_str(&format!(", quota {}", event.quota))
+    }
+    if let Some(most) = event.max_job_weight {
+        said.push_str(&format!(", a job's weight at most {most}"));
+    }
+    if let Some(priority) = event.priority {
+        said.push_str(&format!(", priority {priority}"));
+    }
+    said
+}
+
+/// `cpu=none` lifts one bound.
+fn bounded(before: Quota, text: &str) -> anyhow::Result<Quota> {
+    let parts = text.split(',').map(str::trim);
+    let (lifted, set): (Vec<&str>, Vec<&str>) = parts
+        .filter(|part| !part.is_empty())
+        .partition(|part| part.ends_with("=none"));
+    let lifted: Vec<Resource> = lifted
+        .iter()
+        .map(|part| Resource::from_name(part.trim_end_matches("=none")))
+        .collect::<Result<_, _>>()?;
+    let named: Quota = set.join(",").parse()?;
+    let memory = named.iter().find(|it| *it.0 == Resource::Memory);
+    if let Some(why) = memory.and_then(|it| lacks_unit(it.1)) {
+        bail!("--quota {text}: {why}");
+    }
+    let distinct: BTreeSet<&Resource> = lifted.iter().chain(named.iter().map(|it| it.0)).collect();
+    if distinct.is_empty() || distinct.len() != lifted.len() + set.len() {
+        bail!(
+            "--quota {text}: name each resource once (one with 0 may not be had; cpu=none lifts a bound, --quota none all of them)"
+        );
+    }
+    let mut quota = Quota::new();
+    let stays = before
+        .iter()
+        .filter(|(resource, _)| !lifted.contains(resource));
+    for (resource, most) in stays.chain(named.iter()) {
+        quota.set(resource.clone(), most);
+    }
+    Ok(quota)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ads() -> TenantId {
+        "ads".parse().expect("valid")
+    }
+
+    fn args(quota: Option<&str>, weight: Option<u32>) -> EntitlementArgs {
+        EntitlementArgs {
+            weight,
+            quota: quota.map(str::to_owned),
+            max_job_weight: None,
+            priority: None,
+        }
+    }
+
+    #[test]
+    fn what_is_not_named_has_its_default() {
+        let event =
+            configured(&ads(), &args(Some("cpu=20,memory=64Gi"), None), None).expect("valid");
+        assert_eq!(
+            (event.weight, event.quota.to_string().as_str()),
+            (1, "cpu=20,memory=64Gi")
+        );
+        assert_eq!((event.max_job_weight, event.priority), (None, None));
+    }
+
+    #[test]
+    fn bounds_that_are_not_named_stay() {
+        let bounds = |before: &str, text| {
+            let quota = bounded(before.parse().expect("valid"), text).expect("valid");
+            quota.to_string()
+        };
+        assert_eq!(bounds("cpu=3", "memory=1Gi"), "cpu=3,memory=1Gi");
+        assert_eq!(bounds("cpu=3,memory=1Gi", "cpu=5"), "cpu=5,memory=1Gi");
+        assert_eq!(
+            bounds("cpu=3,memory=1Gi", "cpu=none,gpu=0"),
+            "gpu=0,memory=1Gi"
+        );
+        assert!(bounded(Quota::new(), "cpu=none,cpu=2").is_err());
+    }
+
+    #[test]
+    fn bad_quotas_are_refused() {
+        for quota in ["", "cpu=1,cpu=2", "cpu"] {
+            assert!(
+                configured(&ads(), &args(Some(quota), None), None).is_err(),
+                "{quota}"
+            );
+        }
+        let lifted = configured(&ads(), &args(Some("none"), None), None).expect("valid");
+        assert!(lifted.quota.is_empty());
+    }
+}
