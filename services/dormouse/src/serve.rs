@@ -28,7 +28,7 @@ use service::Service;
 /// Run one service of a cluster
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds."
+    after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve web --log log.parquet                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds."
 )]
 pub enum ServeCommand {
     /// Admit submissions, and release jobs from the queues

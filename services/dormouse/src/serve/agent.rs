@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use dormouse_bucket::{BucketSettings, Place};
 use dormouse_messages::events::{Gpu, NodeFenced};
 use dormouse_messages::{Amounts, Event, NodeId, Writer};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::{Contain, IfGone};
-use dormouse_node_agent::store::settings::{Place, StoreSettings};
 use dormouse_runtime::{AppendError, Log, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -185,14 +185,14 @@ fn contain(args: &AgentArgs) -> Option<Contain> {
 }
 
 /// With an object store, the folder is the node's own.
-fn checkpoints(args: &AgentArgs, local: &AgentConfig) -> (PathBuf, Option<StoreSettings>) {
+fn checkpoints(args: &AgentArgs, local: &AgentConfig) -> (PathBuf, Option<BucketSettings>) {
     match args.checkpoints.clone() {
         None => (local.checkpoint_dir.clone(), None),
         Some(Place::Folder(folder)) => (folder, None),
         Some(Place::S3(url)) => {
             let options = args.checkpoints_options.clone();
             let folder = local.layout().node().join("checkpoints");
-            (folder, Some(StoreSettings { url, options }))
+            (folder, Some(BucketSettings { url, options }))
         }
     }
 }

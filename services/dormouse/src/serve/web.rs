@@ -26,7 +26,7 @@ use crate::print;
 /// Serve the page: the cluster at every moment of its log, in a browser
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse serve web --server nats://broker:4222\n  dormouse serve web --log log.dmlog                # the page, of a log file"
+    after_help = "Examples:\n  dormouse serve web --server nats://broker:4222\n  dormouse serve web --log log.parquet                # the page, of a log file"
 )]
 pub struct WebArgs {
     /// Address of the page. Addresses beyond this machine need token, certificate and key.

@@ -12,10 +12,10 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Write the log to a file: JSON lines, or a compact archive if it ends in .dmlog
+/// Write the log to a file: JSON lines, or Parquet if it ends in .parquet
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse log export --file log.jsonl\n  dormouse log export --file log.dmlog --to 4712\n  dormouse log export --from 2h | jq .type\n  dormouse log export --log log.dmlog --file log.jsonl     # an archive as JSON lines\n\nWithout --file the events go to the standard output, as JSON lines."
+    after_help = "Examples:\n  dormouse log export --file log.jsonl\n  dormouse log export --file log.parquet --to 4712\n  dormouse log export --from 2h | jq .type\n  dormouse log export --log log.parquet --file log.jsonl     # Parquet as JSON lines\n\nWithout --file the events go to the standard output, as JSON lines."
 )]
 pub struct ExportArgs {
     #[command(flatten)]

@@ -23,7 +23,7 @@ use crate::print;
 /// Follow, copy, check and search the log
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Examples:\n  dormouse log tail\n  dormouse log export --file log.dmlog\n  dormouse log verify --log log.dmlog\n  dormouse log state --at 10:00:00"
+    after_help = "Examples:\n  dormouse log tail\n  dormouse log export --file log.parquet\n  dormouse log verify --log log.parquet\n  dormouse log state --at 10:00:00"
 )]
 pub enum LogCommand {
     #[command(alias = "follow")]

@@ -40,6 +40,7 @@ pub async fn run(context: &Context, args: &StateArgs) -> anyhow::Result<u8> {
     let mut last = 0;
     let (to, until) = history::bounds(context, args.at, &args.log).await?;
     let history = History::open_whole(context, &args.log).await?;
+    let history = history.near(to, until).await?;
     if let Some(states) = history.states()? {
         (model, last, now) = (states.model, states.fork.sequence.0, states.fork.now);
     }

@@ -11,7 +11,7 @@ use crate::context::Context;
 /// Write the log as a trace for Perfetto (ui.perfetto.dev): nodes and jobs as tracks
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse log trace --file cluster.pftrace\n  dormouse log trace --log log.dmlog --at 4712 --file cluster.pftrace"
+    after_help = "Examples:\n  dormouse log trace --file cluster.pftrace\n  dormouse log trace --log log.parquet --at 4712 --file cluster.pftrace"
 )]
 pub struct TraceArgs {
     #[command(flatten)]

@@ -15,7 +15,7 @@ use crate::cli::duration::between;
 /// Simulate a cluster: the real services over a virtual clock
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse lab simulate scenario.json\n  dormouse lab simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse lab simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse lab simulate table2:1..20 --policy dorm-3,default\n  dormouse lab simulate scenario.json --write-log log.dmlog && dormouse log verify --log log.dmlog\n  dormouse lab simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse lab simulate --faults 1..100\n  dormouse lab simulate serving:a serving:b serving:c --seeds 1..10"
+    after_help = "Examples:\n  dormouse lab simulate scenario.json\n  dormouse lab simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse lab simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse lab simulate table2:1..20 --policy dorm-3,default\n  dormouse lab simulate scenario.json --write-log log.parquet && dormouse log verify --log log.parquet\n  dormouse lab simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse lab simulate --faults 1..100\n  dormouse lab simulate serving:a serving:b serving:c --seeds 1..10"
 )]
 pub struct SimulateArgs {
     /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
@@ -30,7 +30,7 @@ pub struct SimulateArgs {
     /// Policies to compare: scenario (its own), default, static, drf, dorm-1, dorm-2, dorm-3.
     #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
     pub policies: Vec<String>,
-    /// Write the log of the simulated cluster: JSON lines, or an archive if it ends in .dmlog.
+    /// Write the log of the simulated cluster: JSON lines, or Parquet if it ends in .parquet.
     #[arg(long, value_name = "FILE")]
     pub write_log: Option<PathBuf>,
     /// Write one page that compares the runs, with charts.
