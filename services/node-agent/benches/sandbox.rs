@@ -17,8 +17,8 @@ use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::ContainerRuntime;
-use dormouse_node_agent::user::User;
 use dormouse_runtime::{Clock as _, SystemClock};
+use dormouse_sandbox::folder::User;
 use tokio::sync::mpsc;
 
 const USER: User = User {

@@ -30,6 +30,7 @@ use dormouse_messages::{
     AuxiliaryRoles, ContainerId, Event, Incarnation, JobId, Rank, Sequence, Timestamp,
 };
 use dormouse_runtime::{Clock, SystemClock};
+use dormouse_sandbox::protocol::Gone;
 
 use crate::AgentError;
 use crate::config::AgentConfig;
@@ -44,8 +45,7 @@ use crate::runtime::ContainerRuntime;
 use crate::snapshot::AgentSnapshot;
 use crate::state::AgentState;
 use crate::store::Store;
-use crate::supervisor::client::Supervisor;
-use crate::supervisor::protocol::Gone;
+use crate::supervisor::Supervisor;
 use crate::tasks::{Orders, TaskFiles};
 use crate::usage::Count;
 use crate::watch::{Complete, Watch, Watched};

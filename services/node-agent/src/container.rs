@@ -22,6 +22,7 @@ use nix::sys::signal::Signal;
 
 use dormouse_agent_core::Exit;
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_sandbox::folder::Below;
 
 pub use messages::{
     Announced, Before, Ended, Evict, Give, How, Note, Save, Start, Stop, Warn, What,
@@ -29,8 +30,8 @@ pub use messages::{
 pub use readiness::{Asked, Readiness, SILENCE};
 pub use storing::Storage;
 
+use crate::blocking::{LOOK_TIMEOUT, aside, aside_in_time};
 use crate::container_record::{ContainerRecord, ContainerRecords};
-use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
 use crate::runtime::ContainerRuntime;
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};

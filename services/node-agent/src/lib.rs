@@ -15,13 +15,14 @@
 //! - An agent that finds another writing for its node stops.
 //!
 //! Open [`agent`] and [`container`] for actors, [`plan`] and [`executor`] for command lines, [`process`] and
-//! [`docker`] for runtimes, [`supervisor`] for supervisor and sandbox, [`folder`] for files that jobs can write.
+//! [`docker`] for runtimes, [`supervisor`] for the connection to the privileged half ([`dormouse_sandbox`]).
 
 /// Last words of each reason about a missing program.
 pub const NO_PROGRAM: &str = "install it, or correct the command";
 
 pub mod able;
 pub mod agent;
+pub mod blocking;
 pub mod cache;
 pub mod checkpoint_snapshot;
 pub mod code;
@@ -34,7 +35,6 @@ mod disk_error;
 pub mod docker;
 pub mod exec;
 pub mod executor;
-pub mod folder;
 pub mod gpu_doubts;
 pub mod jupyter;
 pub mod layout;
@@ -49,7 +49,6 @@ pub mod plan;
 mod preparing;
 pub mod probe;
 pub mod process;
-pub mod procfs;
 mod provided;
 pub mod prune;
 pub mod python;
@@ -62,7 +61,6 @@ pub mod store;
 pub mod supervisor;
 pub mod tasks;
 pub mod usage;
-pub mod user;
 pub mod watch;
 pub mod wire;
 
@@ -92,7 +90,7 @@ use provided::Provided;
 use python::Environments;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
-use supervisor::client::Supervisor;
+use supervisor::Supervisor;
 
 const BATCH: usize = 1_024;
 

@@ -6,9 +6,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use dormouse_messages::ContainerId;
+use dormouse_sandbox::procfs;
 
-use crate::folder::aside;
-use crate::procfs;
+use crate::blocking::aside;
 use crate::runtime::ContainerRuntime;
 
 const LOOK: Duration = Duration::from_millis(20);

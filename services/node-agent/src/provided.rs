@@ -10,11 +10,11 @@ use nix::sys::signal::Signal;
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::{ContainerId, Sequence};
 
+use crate::blocking::aside;
 use crate::code::Cache;
 use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
 use crate::exec::attached::Attached;
-use crate::folder::aside;
 use crate::python::Environments;
 use crate::runtime::{ContainerRuntime, Exec, Found, RuntimeError};
 

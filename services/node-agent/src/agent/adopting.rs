@@ -9,9 +9,9 @@ use dormouse_agent_core::Adopted;
 use dormouse_messages::ContainerId;
 
 use super::{Agent, EVICT_GRACE};
+use crate::blocking::aside_in_time;
 use crate::container::{self, What};
 use crate::container_record::ContainerRecord;
-use crate::folder::aside_in_time;
 use crate::runtime::Found;
 use crate::watch::Look;
 

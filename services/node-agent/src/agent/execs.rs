@@ -9,6 +9,7 @@ use dormouse_runtime::{Clock, SystemClock};
 use tokio::sync::oneshot;
 
 use dormouse_agent_core::Stage;
+use dormouse_sandbox::protocol::ExecExit;
 
 use super::Agent;
 use crate::container_plan::ContainerPlan;
@@ -17,7 +18,6 @@ use crate::plan;
 use crate::reconcile::Life;
 use crate::report;
 use crate::runtime::Exec;
-use crate::supervisor::protocol::ExecExit;
 
 impl Agent {
     fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {

@@ -8,11 +8,12 @@ use futures::future::{AbortHandle, Abortable};
 
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
+use dormouse_sandbox::folder::Below;
 
 use super::{Before, Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
+use crate::blocking::{aside, aside_in_time};
 use crate::checkpoint_snapshot::{Unreadable, resumable};
 use crate::container_plan::ContainerPlan;
-use crate::folder::{Below, aside, aside_in_time};
 use crate::layout;
 use crate::runtime::{ContainerRuntime, RuntimeError};
 use crate::store::StoreError;

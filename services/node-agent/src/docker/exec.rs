@@ -18,13 +18,15 @@ use nix::unistd::Pid;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use super::{Inner, environment, exit_of, pid_of, words};
+use dormouse_sandbox::protocol::ExecExit;
+
+use super::starting::environment;
+use super::{Inner, exit_of, pid_of, words};
+use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
 use crate::exec::attached::{Attached, Control, Input, Size};
-use crate::folder::aside;
 use crate::logs::Stream;
 use crate::runtime::Exec;
-use crate::supervisor::protocol::ExecExit;
 
 const PIECES: usize = 4;
 

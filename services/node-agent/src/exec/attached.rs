@@ -15,9 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use dormouse_sandbox::folder::User;
+use dormouse_sandbox::protocol::{Attachment, ExecExit};
+
 use crate::logs::Stream;
-use crate::supervisor::protocol::{Attachment, ExecExit};
-use crate::user::User;
 
 const PIECE: usize = 16 << 10;
 

@@ -8,14 +8,14 @@ use futures::FutureExt;
 use nix::sys::signal::Signal;
 
 use dormouse_messages::ContainerId;
+use dormouse_sandbox::protocol::ExecExit;
 
 use super::Inner;
+use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
 use crate::exec::attached::{self, Attached, Control, Size};
-use crate::folder::aside;
 use crate::runtime::Exec;
-use crate::supervisor::client::Supervisor;
-use crate::supervisor::protocol::ExecExit;
+use crate::supervisor::Supervisor;
 
 struct OfSupervisor {
     supervisor: Supervisor,
@@ -57,7 +57,7 @@ pub(super) async fn exec(
     let ends = attached::ends(exec.terminal.as_ref(), user);
     let ends = ends.map_err(|error| format!("nobody can be attached to it: {error}"))?;
     let supervisor = inner.supervisor.clone();
-    let ended = supervisor.exec(exec.number, container.clone(), program, ends.theirs);
+    let ended = supervisor.exec(exec.number, &container, program, ends.theirs);
     let gone = |_| ExecExit::without("the node's supervisor has ended, and its containers with it");
     Ok(Attached {
         input: ends.input,

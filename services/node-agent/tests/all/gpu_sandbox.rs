@@ -22,7 +22,7 @@ use dormouse_node_agent::docker::DockerRuntime;
 use dormouse_node_agent::layout::TOKENS;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::ContainerRuntime;
-use dormouse_node_agent::user::User;
+use dormouse_sandbox::folder::User;
 use tokio::sync::mpsc;
 
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";

@@ -19,7 +19,7 @@ use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::{ContainerRuntime, RuntimeError};
-use dormouse_node_agent::user::User;
+use dormouse_sandbox::folder::User;
 use tokio::sync::mpsc;
 
 const MALLORY: User = User {

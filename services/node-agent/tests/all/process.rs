@@ -12,11 +12,12 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::container_plan::ContainerPlan;
-use dormouse_node_agent::container_record::{ContainerRecord, ContainerRecords, Supervised};
+use dormouse_node_agent::container_record::{ContainerRecord, ContainerRecords};
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::procfs::{Identity, stat};
 use dormouse_node_agent::runtime::{ContainerRuntime, RuntimeError};
-use dormouse_node_agent::supervisor::protocol::Gone;
+use dormouse_sandbox::procfs::{Identity, stat};
+use dormouse_sandbox::protocol::Gone;
+use dormouse_sandbox::supervisor::Supervised;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 
 use super::Supervisor;
+use crate::protocol::Gone;
 use crate::supervisor::child::Stage;
-use crate::supervisor::protocol::Gone;
 
 const AGAIN: Duration = Duration::from_secs(1);
 

@@ -1,33 +1,33 @@
 //! The sandbox of a plain process. The order protects the node:
 //!
 //! 1. A waiting init ([`prepare`]) takes pid, mount and IPC namespaces and a session keyring. It builds a
-//!    root in memory from read-only programs, a minimal `/dev`, `/proc` and `/sys` ([`root`]).
-//! 2. With orders ([`enter`]) it adds own mounts, then the tenant's by descriptor ([`mounts`]), and pivots.
-//! 3. Each program ([`restrict`]) becomes the tenant's user without privileges, limited by Landlock and
-//!    [`syscalls`].
+//!    root in memory from read-only programs, a minimal `/dev`, `/proc` and `/sys` ([`root`]), and restricts
+//!    its own system calls.
+//! 2. With orders ([`enter`]) it adds the container's devices, network and own folders.
+//! 3. It adds the tenant's mounts by descriptor ([`mounts`]).
+//! 4. It pivots.
+//! 5. Each program ([`Sandbox::drop_privileges`]) is limited by [`syscalls`] and Landlock, and becomes the
+//!    tenant's user without privileges ([`restrict`]).
 //!
-//! After the tenant's mounts root opens nothing by path. Needed files are open already ([`Sandbox`]).
+//! The types keep the order: [`Mounts::add_tenants`] takes the mounts, and leaves a root that can only be
+//! entered. After the tenant's mounts root opens nothing by path. Needed files are open already ([`Sandbox`]).
 
+mod devices;
 mod mounts;
+mod netns;
 mod restrict;
 mod root;
 pub mod syscalls;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::{Component, Path, PathBuf};
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::unistd::{fchdir, pivot_root};
 use serde::{Deserialize, Serialize};
 
-use dormouse_agent_core::NotStarted;
-use dormouse_messages::events::NodeFault;
-
-use super::devices;
-use super::netns;
-use crate::folder::Folder;
+use crate::StartError;
+use crate::folder::{Below, Folder};
 use mounts::Mounts;
 
 /// Programs, libraries and configuration, with the node's permissions.
@@ -44,6 +44,19 @@ pub struct HostView {
     pub shown: Vec<PathBuf>,
     /// The agent's folders, hidden even inside shown folders.
     pub hidden: Vec<PathBuf>,
+}
+
+impl HostView {
+    /// Reports whether a path of the node is visible in the sandbox.
+    #[must_use]
+    pub fn shows(&self, path: &Path) -> bool {
+        let mut shown = SYSTEM.iter().map(Path::new);
+        let own = || self.shown.iter().any(|it| path.starts_with(it));
+        let is_hidden = self.hidden.iter().any(|it| path.starts_with(it));
+        // A path with `..` may lead anywhere.
+        let goes_up = path.components().any(|it| it == Component::ParentDir);
+        !is_hidden && !goes_up && (shown.any(|it| path.starts_with(it)) || own())
+    }
 }
 
 /// One container's view of the node, and its user.
@@ -76,9 +89,7 @@ pub enum Network {
 /// A folder or file of the node that a container sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindMount {
-    pub root: PathBuf,
-    /// Path below the root, resolved without links.
-    pub way: PathBuf,
+    pub source: Below,
     pub target: PathBuf,
     pub read_only: bool,
 }
@@ -86,9 +97,9 @@ pub struct BindMount {
 /// A root that is built and waits for a container.
 #[derive(Debug)]
 pub struct Prepared {
-    root: OwnedFd,
+    mounts: Mounts,
     null: File,
-    proc: OwnedFd,
+    proc: Folder,
 }
 
 /// A sandbox from inside, with descriptors from before the tenant's mounts.
@@ -97,24 +108,24 @@ pub struct Sandbox {
     pub spec: SandboxSpec,
     pub null: File,
     pub directory: Folder,
-    pub proc: OwnedFd,
+    pub proc: Folder,
 }
 
-fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
+fn of_node(what: &str, error: impl std::fmt::Display) -> StartError {
     let why = format!(
         "{what}: {error}; the agent must run as root, on Linux 5.12 or later, or with --trust-jobs"
     );
-    NotStarted::of_node(NodeFault::Processes, why)
+    StartError::of_node(why)
 }
 
 /// Explains a failed own mount. A missing folder is the tenant's fault, who may write to its parent.
-fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
+fn of_own(mount: &BindMount, error: io::Error) -> StartError {
     use io::ErrorKind::{NotADirectory, NotFound};
     let is_link = error.raw_os_error() == Some(nix::libc::ELOOP);
     if !is_link && !matches!(error.kind(), NotFound | NotADirectory) {
         return of_node("no sandbox for it", error);
     }
-    let path = mount.root.join(&mount.way);
+    let path = mount.source.path();
     format!("{} cannot be shown to it: {error}", path.display()).into()
 }
 
@@ -122,7 +133,7 @@ fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
 ///
 /// # Errors
 /// Kernel errors, the node's fault.
-pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
+pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, StartError> {
     let no_sandbox = |error: io::Error| of_node("no sandbox for it", error);
     let prepared = root::build(view, folder).map_err(no_sandbox)?;
     syscalls::restrict_init().map_err(|why| of_node("no filter of system calls", why))?;
@@ -137,9 +148,21 @@ pub fn enter(
     prepared: Prepared,
     view: &HostView,
     spec: SandboxSpec,
-) -> Result<Sandbox, NotStarted> {
-    let mut mounts = Mounts::new(prepared.root).map_err(|error| of_node("no sandbox", error))?;
+) -> Result<Sandbox, StartError> {
+    let Prepared {
+        mut mounts,
+        null,
+        proc,
+    } = prepared;
     let mut add = || -> io::Result<()> {
+        for name in devices::of(Path::new("/"), &spec.gpu_uuids)? {
+            root::show_device(&mounts, &name)?;
+        }
+        if spec.network == Network::None {
+            netns::leave_the_network()?;
+            // sysfs shows the links of the namespace that mounts it.
+            root::mount_sysfs(&mounts)?;
+        }
         for temporary in &spec.temporary {
             mounts.add_temporary(temporary)?;
             // The mount covers folders below it: mount them again.
@@ -151,14 +174,6 @@ pub fn enter(
                 root::hide(&mounts, path)?;
             }
         }
-        for name in devices::of(Path::new("/"), &spec.gpu_uuids)? {
-            root::show_device(&mounts, &name)?;
-        }
-        if spec.network == Network::None {
-            netns::leave_the_network()?;
-            // sysfs shows the links of the namespace that mounts it.
-            root::mount_sysfs(&mounts)?;
-        }
         Ok(())
     };
     add().map_err(|error| of_node("no sandbox for it", error))?;
@@ -167,9 +182,9 @@ pub fn enter(
     }
     let directory = mounts.folder(&spec.directory.target);
     let directory = directory.map_err(|error| of_own(&spec.directory, error))?;
-    mounts.add_tenants(view, &spec)?;
-    pivot(&mounts).map_err(|error| of_node("it cannot enter its sandbox", error))?;
-    let (null, proc) = (prepared.null, prepared.proc);
+    let root = mounts.add_tenants(view, &spec)?;
+    root.enter()
+        .map_err(|error| of_node("it cannot enter its sandbox", error))?;
     Ok(Sandbox {
         spec,
         null,
@@ -178,27 +193,16 @@ pub fn enter(
     })
 }
 
-fn pivot(mounts: &Mounts) -> io::Result<()> {
-    fchdir(mounts.root())?;
-    pivot_root(".", ".")?;
-    umount2(".", MntFlags::MNT_DETACH)?;
-    std::env::set_current_dir("/")?;
-    let none = None::<&str>;
-    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    Ok(mount(none, "/", none, flags | quiet, none)?)
-}
-
 impl Sandbox {
     /// Becomes the tenant's user irrevocably.
     ///
     /// # Errors
     /// Kernel errors, the node's fault.
-    pub fn drop_privileges(&self) -> Result<(), NotStarted> {
-        restrict::become_user(&self.spec)
-            .map_err(|error| of_node("it cannot become its tenant's user", error))?;
+    pub fn drop_privileges(&self) -> Result<(), StartError> {
+        syscalls::restrict_program().map_err(|why| of_node("no filter of system calls", why))?;
         restrict::landlock(self.spec.network).map_err(|error| of_node("Landlock", error))?;
-        syscalls::restrict_program().map_err(|why| of_node("no filter of system calls", why))
+        restrict::become_user(&self.spec)
+            .map_err(|error| of_node("it cannot become its tenant's user", error))
     }
 
     /// Lets the kernel kill this process before the supervisor under memory pressure.

@@ -1,7 +1,11 @@
-//! Unsafe system calls of the sandbox that no safe crate offers.
+//! System calls that no safe crate offers.
+
+#![allow(unsafe_code, reason = "the calls have no safe form")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::libc;
 
 /// Process in which a fork returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,32 +3,23 @@
 //!
 //! 1. From a root that the operator named no link is followed ([`Below`], [`Folder`]).
 //! 2. Opening never blocks (`O_NONBLOCK`), and only regular files are accepted, or pipes by [`Folder::pipe`].
-//! 3. Every read has a limit. A file system may still hang ([`aside`], [`aside_in_time`]).
+//! 3. Every read has a limit. A file system may still hang.
+//!
+//! `entries` lists folders.
 
-use std::ffi::{CStr, CString};
+mod entries;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
-use tokio::sync::Semaphore;
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 
-use crate::user::User;
+use serde::{Deserialize, Serialize};
 
-/// Limit on concurrent looks. Most of the runtime's 512 threads must remain for starts and kills.
-static LOOKS: Semaphore = Semaphore::const_new(64);
-
-/// Time limit of a look. A busy network file system needs a second.
-pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The kernel's unit of `st_blocks`, independent of the file system.
-const BLOCK_BYTES: u64 = 512;
-
-/// Limit on entries read from one folder.
-pub const ENTRIES_LIMIT: usize = 10_000;
+pub use entries::{ENTRIES_LIMIT, Entry};
 
 const NEVER_FOLLOWED: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
@@ -51,47 +42,22 @@ impl AsFd for Folder {
 }
 
 /// A folder's place: a trusted root, and a path below it without links.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Below {
     root: PathBuf,
     way: PathBuf,
 }
 
+/// A user of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+}
+
 /// An open folder.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
-
-/// An entry of a folder. A link is not followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    pub is_folder: bool,
-    pub is_regular: bool,
-    pub bytes: u64,
-    pub disk_bytes: u64,
-    pub names: u64,
-    /// Device number and inode number.
-    pub file: (u64, u64),
-    pub modified_ns: i64,
-}
-
-impl Entry {
-    fn of(stat: &rustix::fs::Stat) -> Self {
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let seconds = i128::from(stat.st_mtime) * 1_000_000_000;
-        let modified_ns = seconds + i128::from(stat.st_mtime_nsec);
-        #[allow(clippy::useless_conversion, reason = "narrower on other machines")]
-        let names = stat.st_nlink.into();
-        Self {
-            is_folder: kind == FileType::Directory,
-            is_regular: kind == FileType::RegularFile,
-            bytes: u64::try_from(stat.st_size).unwrap_or(0),
-            disk_bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES,
-            names,
-            file: (stat.st_dev, stat.st_ino),
-            modified_ns: i64::try_from(modified_ns).unwrap_or(0),
-        }
-    }
-}
 
 impl Below {
     /// Names the folder `way` below `root`.
@@ -147,6 +113,21 @@ impl Below {
     /// Kernel errors, or a link in the path.
     pub fn open(&self) -> io::Result<Folder> {
         Folder::at(&self.root)?.descend(&self.way, false)
+    }
+
+    /// Opens the place alone, be it a folder or a file, for a mount.
+    ///
+    /// # Errors
+    /// Kernel errors, `ELOOP` for a link below the root.
+    pub fn handle(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&self.root, flags, Mode::empty())?;
+        if self.way.as_os_str().is_empty() {
+            return Ok(root);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let opened = rustix::fs::openat2(root, &self.way, flags, Mode::empty(), resolve);
+        Ok(opened?)
     }
 
     /// Opens the folder and creates missing parts of the path.
@@ -384,90 +365,6 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Returns the names of the entries, sorted.
-    ///
-    /// # Errors
-    /// Kernel errors.
-    pub fn names(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.0)? {
-            let entry = entry?;
-            if let Ok(name) = entry.file_name().to_str()
-                && !matches!(name, "." | "..")
-            {
-                names.push(name.to_owned());
-            }
-        }
-        names.sort();
-        Ok(names)
-    }
-
-    /// Reports whether [`Self::names`] omits a name that is not UTF-8.
-    ///
-    /// # Errors
-    /// Kernel errors.
-    pub fn has_unreadable_names(&self) -> io::Result<bool> {
-        for entry in Dir::read_from(&self.0)? {
-            if entry?.file_name().to_str().is_err() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Returns the entries with their names, at most [`ENTRIES_LIMIT`].
-    ///
-    /// # Errors
-    /// Kernel errors.
-    pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
-        let names = self.names()?.into_iter().take(ENTRIES_LIMIT);
-        let entry = |name: String| match self.entry(&name) {
-            Ok(entry) => Some(Ok((name, entry))),
-            // Removed meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(Err(error)),
-        };
-        names.filter_map(entry).collect()
-    }
-
-    /// Returns all names, unsorted, or `None` if there are more than `most`.
-    ///
-    /// # Errors
-    /// Kernel errors.
-    pub fn raw_names(&self, most: usize) -> io::Result<Option<Vec<CString>>> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.0)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            if names.len() == most {
-                return Ok(None);
-            }
-            names.push(name.to_owned());
-        }
-        Ok(Some(names))
-    }
-
-    /// Returns an entry whose name need not be UTF-8.
-    ///
-    /// # Errors
-    /// Kernel errors.
-    pub fn entry_named(&self, name: &CStr) -> io::Result<Entry> {
-        let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(Entry::of(&stat))
-    }
-
-    /// Returns an entry by name.
-    ///
-    /// # Errors
-    /// Kernel errors.
-    pub fn entry(&self, name: &str) -> io::Result<Entry> {
-        let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(Entry::of(&stat))
-    }
-
     /// Links the file `name` into another folder.
     ///
     /// # Errors
@@ -512,25 +409,6 @@ pub fn read_anywhere(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         return Err(refused("is not a regular file"));
     }
     read_all(File::from(opened), limit_bytes)
-}
-
-/// Runs `look` on another thread. Returns `None` after a panic. A look holds a permit of [`LOOKS`] until the
-/// file system answers.
-pub async fn aside<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let turn = LOOKS.acquire().await.ok()?;
-    let looking = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        look()
-    });
-    looking.await.ok()
-}
-
-/// Runs `look` on another thread. Returns `None` after a panic or [`LOOK_TIMEOUT`].
-pub async fn aside_in_time<T: Send + 'static>(
-    look: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let looked = tokio::time::timeout(LOOK_TIMEOUT, aside(look)).await;
-    looked.ok().flatten()
 }
 
 /// Reads an open file of at most `limit_bytes`.
@@ -599,22 +477,5 @@ mod tests {
         let secret = std::fs::read_to_string(at.path().join("other/secret"));
         assert_eq!(secret.expect("read"), "s");
         drop(folder);
-    }
-
-    #[tokio::test]
-    async fn looks_that_hang_are_given_up_and_leave_threads_to_others() {
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
-        let hang = |_| {
-            let held = std::sync::Arc::clone(&held);
-            let hang = aside(move || held.lock().is_ok_and(|held| held.recv().is_err()));
-            tokio::time::timeout(Duration::from_millis(50), hang)
-        };
-        let hung = futures::future::join_all((0..600).map(hang)).await;
-        assert!(hung.iter().all(Result::is_err));
-        let start = tokio::task::spawn_blocking(|| 7).await;
-        assert_eq!(start.expect("it runs"), 7);
-        drop(release);
-        assert_eq!(aside_in_time(|| 7).await, Some(7));
     }
 }

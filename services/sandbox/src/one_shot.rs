@@ -1,5 +1,5 @@
-//! The program that installs a tenant's packages in a sandbox. The agent's threads cannot change their user,
-//! so its build runs in this single-threaded role:
+//! One program in a sandbox of its own, such as the installer of a tenant's packages. The agent's threads cannot
+//! change their user, so its build runs in this single-threaded role:
 //!
 //! 1. It forks the init of a pid namespace, and returns its exit code.
 //! 2. The child enters the sandbox, becomes the tenant's user, and executes the program.
@@ -17,16 +17,16 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use dormouse_agent_core::NotStarted;
-
-use crate::supervisor::sandbox::{self, HostView, SandboxSpec};
+use crate::StartError;
+use crate::isolation::{self, HostView, SandboxSpec};
+use crate::spawn::end_now;
 
 /// Flag of this role. The orders follow.
-pub const FLAG: &str = "--install";
+pub const FLAG: &str = "--one-shot";
 
-/// The agent's orders to install.
+/// The agent's orders to run a program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Install {
+pub struct OneShot {
     pub view: HostView,
     pub sandbox: SandboxSpec,
     pub folder: PathBuf,
@@ -39,18 +39,18 @@ pub struct Install {
 #[must_use]
 pub fn run(orders: &str) -> Error {
     match attempt(orders) {
-        Ok(code) => dormouse_spawn::end_now(code),
+        Ok(code) => end_now(code),
         Err(error) => error,
     }
 }
 
 fn attempt(orders: &str) -> io::Result<i32> {
-    let install: Install = serde_json::from_str(orders)?;
+    let orders: OneShot = serde_json::from_str(orders)?;
     unshare(CloneFlags::CLONE_NEWPID)?;
     match fork::fork()? {
         Fork::Child => {
-            eprintln!("{}", become_program(install));
-            dormouse_spawn::end_now(127)
+            eprintln!("{}", become_program(orders));
+            end_now(127)
         }
         Fork::Parent(pid) => Ok(match waitpid(Pid::from_raw(pid), None)? {
             WaitStatus::Exited(_, code) => code,
@@ -60,19 +60,19 @@ fn attempt(orders: &str) -> io::Result<i32> {
     }
 }
 
-fn enter(install: Install) -> Result<(), NotStarted> {
-    let prepared = sandbox::prepare(&install.view, &install.folder)?;
-    let inside = sandbox::enter(prepared, &install.view, install.sandbox)?;
+fn enter(orders: OneShot) -> Result<(), StartError> {
+    let prepared = isolation::prepare(&orders.view, &orders.folder)?;
+    let inside = isolation::enter(prepared, &orders.view, orders.sandbox)?;
     inside.drop_privileges()
 }
 
 /// Becomes the program. Returns only on failure.
-fn become_program(install: Install) -> Error {
-    let mut command = Command::new(&install.program);
+fn become_program(orders: OneShot) -> Error {
+    let mut command = Command::new(&orders.program);
     command
-        .args(&install.arguments)
-        .current_dir(&install.working_dir);
-    if let Err(why) = enter(install) {
+        .args(&orders.arguments)
+        .current_dir(&orders.working_dir);
+    if let Err(why) = enter(orders) {
         return Error::other(why);
     }
     // A change of user clears the death signal, so set it afterwards.

@@ -1,15 +1,13 @@
-//! The protocol between agent, supervisor and inits: one JSON message per line. Fields are added, never
-//! changed, because a supervisor outlives the build that started it.
+//! The protocol between agent, supervisor and inits: one JSON message per line. A supervisor outlives the build
+//! that started it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use dormouse_agent_core::{Exit, NotStarted};
-use dormouse_messages::{Amounts, ContainerId, Sequence};
-
-use super::sandbox::{HostView, SandboxSpec};
+use crate::StartError;
+use crate::isolation::{HostView, SandboxSpec};
 
 /// A program with arguments, environment and folders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,18 +16,30 @@ pub struct Program {
     pub arguments: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub working_dir: PathBuf,
+    /// The folder of the output files.
     pub output: PathBuf,
+    /// Names of the files for standard output and standard error.
+    pub output_files: [String; 2],
+}
+
+/// Limits of a container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Thousandths of a processor. 0: no limit.
+    pub cpu_milli: u64,
+    /// 0: no limit.
+    pub memory_bytes: u64,
+    /// Limit on processes. `None`: the machine's limit.
+    pub processes: Option<u64>,
 }
 
 /// The orders to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
-    pub container: ContainerId,
-    pub request: Sequence,
-    pub demand: Amounts,
-    /// Limit on processes. `None`: the machine's limit.
-    #[serde(default)]
-    pub processes: Option<u64>,
+    pub container: String,
+    /// Separates two starts of one container.
+    pub request: u64,
+    pub demand: Demand,
     pub program: Program,
     /// The sandbox. `None`: the whole node, as the agent's user.
     pub sandbox: Option<SandboxSpec>,
@@ -39,19 +49,12 @@ pub struct Orders {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Separates the control groups of nodes. `None`: no limits.
-    #[serde(default)]
     pub groups: Option<String>,
     /// The view of every sandbox. `None`: no sandboxes.
     pub view: Option<HostView>,
-    #[serde(default)]
-    pub engine: Option<Engine>,
-}
-
-/// Labels that select a node's containers in an engine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Engine {
-    pub cluster: String,
-    pub node: String,
+    /// Arguments with which this program ends an engine's containers. `None`: the containers are the
+    /// supervisor's own.
+    pub engine: Option<Vec<String>>,
 }
 
 /// Orders for the agent's death without a successor.
@@ -68,14 +71,14 @@ pub struct Gone {
 pub enum Ask {
     Hello(Box<Settings>),
     Start(u64, Box<Orders>),
-    Signal(ContainerId, i32),
-    Notify(ContainerId, i32),
-    Kill(ContainerId),
-    HookExec(u64, ContainerId, Box<Program>),
+    Signal(String, i32),
+    Notify(String, i32),
+    Kill(String),
+    HookExec(u64, String, Box<Program>),
     /// Runs an attached program. Its descriptors follow.
-    Exec(u64, ContainerId, Box<Program>, Attachment),
-    ExecSignal(u64, ContainerId, i32),
-    Forget(ContainerId, Sequence),
+    Exec(u64, String, Box<Program>, Attachment),
+    ExecSignal(u64, String, i32),
+    Forget(String, u64),
     /// Milliseconds since boot, suspended time included.
     Deadline(Option<u64>),
     /// `None`: the lease runs out.
@@ -86,10 +89,10 @@ pub enum Ask {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Tell {
     Welcome(Box<Welcome>),
-    Started(u64, Result<u32, NotStarted>),
+    Started(u64, Result<u32, StartError>),
     BesideEnded(u64, Result<(), String>),
     ExecEnded(u64, ExecExit),
-    Ended(ContainerId, Sequence, Exit),
+    Ended(String, u64, Exit),
 }
 
 /// A supervisor's identity and containers.
@@ -119,6 +122,16 @@ impl Attachment {
     }
 }
 
+/// The exit of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub out_of_memory: bool,
+    /// The supervisor's reason to end the container.
+    pub evicted: Option<String>,
+}
+
 /// The exit of an attached program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecExit {
@@ -141,8 +154,8 @@ impl ExecExit {
 /// A container in the supervisor's list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldNow {
-    pub container: ContainerId,
-    pub request: Sequence,
+    pub container: String,
+    pub request: u64,
     /// The program's pid (0 while starting), or the exit.
     pub status: Result<u32, Exit>,
 }
@@ -161,7 +174,7 @@ pub enum InitAsk {
 /// A message from an init to the supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum InitTell {
-    Started(Result<(), NotStarted>),
+    Started(Result<(), StartError>),
     BesideEnded(u64, Result<(), String>),
     ExecEnded(u64, ExecExit),
     /// Code or signal. True if only the init is left, which then waits for another container.

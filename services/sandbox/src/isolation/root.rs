@@ -2,10 +2,8 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use dormouse_spawn::kernel::new_session_keyring;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode as Permissions, umask};
@@ -13,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::mounts::Mounts;
 use super::{HostView, Prepared, SYSTEM};
+use crate::kernel::new_session_keyring;
 
 const ROOT: &str = "root";
 
@@ -45,10 +44,10 @@ pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
     let root = folder.join(ROOT);
     fs::create_dir_all(&root)?;
-    mount_new("tmpfs", &root, QUIET, "mode=755,size=4m")?;
+    let (tmpfs, size) = (Some("tmpfs"), Some("mode=755,size=4m"));
+    mount(tmpfs, &root, tmpfs, QUIET, size)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
-    let mounts = Mounts::new(open(&root)?)?;
+    let mounts = Mounts::new(rustix::fs::open(&root, flags, Mode::empty())?)?;
     let system = SYSTEM.iter().chain(&[RESOLVER]).map(Path::new);
     for path in system.chain(view.shown.iter().map(PathBuf::as_path)) {
         show_system(&mounts, path)?;
@@ -61,26 +60,14 @@ pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
     for path in &view.hidden {
         hide(&mounts, path)?;
     }
-    devices(&mounts, &root)?;
-    let proc = made(&root, "proc")?;
-    mount_new("proc", &proc, QUIET | MsFlags::MS_NOEXEC, "")?;
-    made(&root, "sys")?;
+    devices(&mounts)?;
+    mounts.mount_new("proc", Path::new("/proc"), QUIET | MsFlags::MS_NOEXEC, "")?;
     mounts.show(Path::new("/sys"))?;
     Ok(Prepared {
-        root: open(&root)?,
+        proc: mounts.folder(Path::new("/proc"))?,
+        mounts,
         null,
-        proc: open(&proc)?,
     })
-}
-
-fn mount_new(kind: &str, target: &Path, flags: MsFlags, data: &str) -> io::Result<()> {
-    Ok(mount(Some(kind), target, Some(kind), flags, Some(data))?)
-}
-
-fn made(root: &Path, way: &str) -> io::Result<PathBuf> {
-    let path = root.join(way);
-    fs::create_dir_all(&path)?;
-    Ok(path)
 }
 
 /// Shows a path of the node read-only if it exists, and a link as a link.
@@ -120,24 +107,18 @@ pub fn hide(mounts: &Mounts, path: &Path) -> io::Result<()> {
     mounts.mount_new("tmpfs", &path, QUIET, "mode=755,size=1m")
 }
 
-fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
-    let dev = made(root, "dev")?;
+fn devices(mounts: &Mounts) -> io::Result<()> {
     for name in DEVICES {
         show_device(mounts, name)?;
     }
+    let dev = Path::new("/dev");
     for (to, name) in DEVICE_LINKS {
-        symlink(to, dev.join(name))?;
+        mounts.link(Path::new(to), &dev.join(name))?;
     }
-    let pts = made(root, "dev/pts")?;
+    let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     let terminals = "newinstance,ptmxmode=0666,mode=0620,max=256";
-    mount_new(
-        "devpts",
-        &pts,
-        MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
-        terminals,
-    )?;
-    let shm = made(root, "dev/shm")?;
-    mount_new("tmpfs", &shm, QUIET, "mode=1777")
+    mounts.mount_new("devpts", &dev.join("pts"), quiet, terminals)?;
+    mounts.mount_new("tmpfs", &dev.join("shm"), QUIET, "mode=1777")
 }
 
 /// Mounts sysfs for this process's network.

@@ -1,5 +1,5 @@
 //! Starts programs from an init: a fork, the tenant's user, an exec. The plain case does not copy the init
-//! ([`dormouse_spawn`]).
+//! ([`crate::spawn`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,19 +8,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use dormouse_agent_core::NotStarted;
-use dormouse_spawn::{Failure, Start};
 use fork::Fork;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, setsid};
 
-use dormouse_messages::events::NodeFault;
-
-use super::protocol::Program;
-use super::sandbox::Sandbox;
+use crate::StartError;
 use crate::folder::{Below, Folder};
-use crate::layout::{STDERR, STDOUT};
+use crate::isolation::Sandbox;
+use crate::protocol::Program;
+use crate::spawn::{self, Failure, Start, end_now};
 
 /// The standard descriptors of a program.
 pub enum Ends {
@@ -34,7 +31,7 @@ impl Ends {
         self,
         program: &Program,
         sandbox: Option<&Sandbox>,
-    ) -> Result<[OwnedFd; 3], NotStarted> {
+    ) -> Result<[OwnedFd; 3], StartError> {
         let descriptors = match self {
             Self::Files => return files(program, sandbox),
             Self::Attached(descriptors) => descriptors,
@@ -55,9 +52,10 @@ impl Ends {
 }
 
 /// A tenant's mount may cover any path in a sandbox.
-fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], NotStarted> {
+fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], StartError> {
     let in_folder = |folder: &Folder, null: File| -> io::Result<[OwnedFd; 3]> {
-        let files = [folder.append(STDOUT)?, folder.append(STDERR)?];
+        let [output, errors] = &program.output_files;
+        let files = [folder.append(output)?, folder.append(errors)?];
         let [output, errors] = files.map(OwnedFd::from);
         Ok([null.into(), output, errors])
     };
@@ -69,15 +67,15 @@ fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], N
         }
     };
     let what = "cannot open what it prints to in";
-    open().map_err(|error| crate::disk_error::of_disk(what, &program.output, &error))
+    open().map_err(|error| StartError::of_disk(what, &program.output, &error))
 }
 
-fn no_process(error: &io::Error) -> NotStarted {
+fn no_process(error: &io::Error) -> StartError {
     let why = format!("no process for it: {error}; the node is out of processes or memory");
-    NotStarted::of_node(NodeFault::Processes, why)
+    StartError::of_node(why)
 }
 
-fn cannot_run(program: &Program, error: &io::Error) -> NotStarted {
+fn cannot_run(program: &Program, error: &io::Error) -> StartError {
     let path = program.path.display();
     let folder = program.working_dir.display();
     format!("{path} cannot be run in {folder}: {error}; correct its `command`").into()
@@ -87,7 +85,7 @@ fn cannot_run(program: &Program, error: &io::Error) -> NotStarted {
 ///
 /// # Errors
 /// The reason why the program cannot run.
-pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Result<Pid, NotStarted> {
+pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Result<Pid, StartError> {
     if let (None, Ends::Files) = (sandbox, &ends) {
         return spawn(program);
     }
@@ -107,13 +105,13 @@ pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Resul
                 return Ok(Pid::from_raw(pid));
             }
             let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), None);
-            let unread = |_| NotStarted::from("it ended before it ran");
+            let unread = |_| StartError::from("it ended before it ran");
             Err(serde_json::from_slice(&why).unwrap_or_else(unread))
         }
     }
 }
 
-fn spawn(program: &Program) -> Result<Pid, NotStarted> {
+fn spawn(program: &Program) -> Result<Pid, StartError> {
     let standard = files(program, None)?;
     let start = Start::new(
         &program.path,
@@ -126,20 +124,20 @@ fn spawn(program: &Program) -> Result<Pid, NotStarted> {
         io::ErrorKind::InvalidInput => cannot_run(program, &error),
         _ => no_process(&error),
     })?;
-    match dormouse_spawn::start(&start) {
+    match spawn::start(&start) {
         Ok(pid) => Ok(Pid::from_raw(pid)),
         Err(Failure::Process(error)) => Err(no_process(&error)),
         Err(Failure::Program(error)) => Err(cannot_run(program, &error)),
     }
 }
 
-fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
+fn end(mut tell: PipeWriter, why: &StartError) -> ! {
     let _ = tell.write_all(&serde_json::to_vec(why).unwrap_or_default());
-    dormouse_spawn::end_now(127)
+    end_now(127)
 }
 
 /// Becomes the program. Returns only on failure.
-fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> NotStarted {
+fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> StartError {
     let _ = setsid();
     // The program must not inherit the init's mask.
     let _ = SigSet::empty().thread_set_mask();

@@ -1,5 +1,6 @@
-//! Mounts by descriptor: sources are opened once, without links, and targets resolved inside the new root, so
-//! later changes by a tenant have no effect. Mount points are created only out of a tenant's earlier reach.
+//! Mounts by descriptor: sources are opened once, without links ([`Below::handle`]), and targets resolved inside
+//! the new root, so later changes by a tenant have no effect. Mount points are created only out of a tenant's
+//! earlier reach.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -7,9 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use dormouse_agent_core::NotStarted;
-use dormouse_spawn::kernel::restrict_mount;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::{fchdir, pivot_root};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, mkdirat, openat, openat2,
     statx, symlinkat,
@@ -18,7 +18,9 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::{BindMount, HostView, SandboxSpec};
+use crate::StartError;
 use crate::folder::Folder;
+use crate::kernel::restrict_mount;
 
 /// The kernel's file systems, which the sandbox and its programs need.
 const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -27,7 +29,8 @@ const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 const MOUNT_POINT: Mode = Mode::from_raw_mode(0o755);
 
-/// The new root and its mounts.
+/// The new root without a tenant's mounts.
+#[derive(Debug)]
 pub struct Mounts {
     root: OwnedFd,
     /// Ids of mounts in which a tenant's mount points may be created.
@@ -75,10 +78,6 @@ impl Mounts {
     pub fn new(root: OwnedFd) -> io::Result<Self> {
         let own = [mount_number(root.as_fd())?].into();
         Ok(Self { root, own })
-    }
-
-    pub fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
     }
 
     /// Mounts a path at its own place, read-only.
@@ -135,7 +134,7 @@ impl Mounts {
 
     /// Mounts one of the container's folders.
     pub fn add_own(&self, mount: &BindMount) -> io::Result<()> {
-        let source = open_source(mount)?;
+        let source = mount.source.handle()?;
         Ok(self.attach(source.as_fd(), &mount.target, mount.read_only, false)?)
     }
 
@@ -152,8 +151,8 @@ impl Mounts {
         Ok(Folder::from(self.resolve(path, true, false)?))
     }
 
-    /// Adds the job's mounts, outer ones first.
-    pub fn add_tenants(&self, view: &HostView, spec: &SandboxSpec) -> Result<(), NotStarted> {
+    /// Adds the job's mounts, outer ones first. No mount can follow.
+    pub fn add_tenants(self, view: &HostView, spec: &SandboxSpec) -> Result<Complete, StartError> {
         let own = spec.own.iter().chain([&spec.directory]);
         let own = own.map(|it| it.target.as_path());
         let needed = KERNELS.iter().map(Path::new).chain(own);
@@ -170,14 +169,14 @@ impl Mounts {
         for mount in mounts {
             let added = self.add_tenants_mount(mount, &needed, &hidden);
             added.map_err(|why| {
-                let source = mount.root.join(&mount.way);
+                let source = mount.source.path();
                 let (source, target) = (source.display(), mount.target.display());
-                NotStarted::from(format!(
+                StartError::from(format!(
                     "{source} cannot be mounted at {target}: {why}; see mounts"
                 ))
             })?;
         }
-        Ok(())
+        Ok(Complete(self.root))
     }
 
     fn add_tenants_mount(
@@ -187,12 +186,16 @@ impl Mounts {
         hidden: &[PathBuf],
     ) -> Result<(), String> {
         check_target(&mount.target, needed)?;
-        let source = open_source(mount).map_err(|error| match error.raw_os_error() {
-            Some(nix::libc::ELOOP) => {
-                "a link is on the way to it, which was not there when it was looked at".to_owned()
-            }
-            _ => error.to_string(),
-        })?;
+        let source = mount
+            .source
+            .handle()
+            .map_err(|error| match error.raw_os_error() {
+                Some(nix::libc::ELOOP) => {
+                    "a link is on the way to it, which was not there when it was looked at"
+                        .to_owned()
+                }
+                _ => error.to_string(),
+            })?;
         let at = format!("/proc/self/fd/{}", source.as_raw_fd());
         let real = std::fs::read_link(at).map_err(|error| error.to_string())?;
         let holds = |it: &PathBuf| it.starts_with(&real) || real.starts_with(it);
@@ -248,6 +251,23 @@ impl Mounts {
     }
 }
 
+/// The new root with all mounts.
+pub struct Complete(OwnedFd);
+
+impl Complete {
+    /// Makes this the root, read-only, and lets the node's root go.
+    pub fn enter(self) -> io::Result<()> {
+        fchdir(self.0)?;
+        pivot_root(".", ".")?;
+        umount2(".", MntFlags::MNT_DETACH)?;
+        std::env::set_current_dir("/")?;
+        let none = None::<&str>;
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        Ok(mount(none, "/", none, flags | quiet, none)?)
+    }
+}
+
 /// Refuses targets at, above or below the sandbox's own paths.
 fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
     let is_plain = |it: Component<'_>| matches!(it, Component::RootDir | Component::Normal(_));
@@ -264,17 +284,9 @@ fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
     }
 }
 
-fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
-    let root = rustix::fs::open(&mount.root, NAMED, Mode::empty())?;
-    if mount.way.as_os_str().is_empty() {
-        return Ok(root);
-    }
-    Ok(step(root.as_fd(), mount.way.as_os_str())?)
-}
-
-fn step(at: BorrowedFd<'_>, way: &OsStr) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(at, way, NAMED, Mode::empty(), resolve)
+fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(at, name, NAMED, Mode::empty(), resolve)
 }
 
 fn make(at: BorrowedFd<'_>, name: &OsStr, is_folder: bool) -> Result<(), Errno> {

@@ -6,16 +6,11 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use dormouse_agent_core::{Exit, NotStarted};
-use dormouse_messages::events::NodeFault;
-use dormouse_messages::{ContainerId, Resource};
-
 use super::{FILL_AFTER, Supervisor};
-use crate::preparing::ENDED;
-use crate::procfs;
+use crate::cgroups::Group;
+use crate::protocol::{ExecExit, Exit, Orders, Tell};
 use crate::supervisor::child::{Heard, Held, Init, Stage};
-use crate::supervisor::group::Group;
-use crate::supervisor::protocol::{ExecExit, Orders, Tell};
+use crate::{ENDED, StartError, procfs};
 
 /// The usual batch of starts on a node.
 const WAITING: usize = 8;
@@ -31,19 +26,19 @@ const LEAST_LIKELY_CPU_MILLI: u64 = 500;
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Explains an init's end before its program ran. Too small a memory demand kills the init too.
-fn unstarted(exit: &Exit, has_been_killed: bool) -> NotStarted {
+fn unstarted(exit: &Exit, has_been_killed: bool) -> StartError {
     if has_been_killed {
         ENDED.into()
     } else if exit.out_of_memory {
         "its memory does not suffice to start a program; see demand.memory".into()
     } else {
-        NotStarted::of_node(NodeFault::Processes, "its init has ended".to_owned())
+        StartError::of_node("its init has ended".to_owned())
     }
 }
 
 impl Supervisor {
-    pub(super) fn init_for(&mut self, orders: &Orders) -> Result<Init, NotStarted> {
-        let cpu_milli = orders.demand.get(&Resource::Cpu);
+    pub(super) fn init_for(&mut self, orders: &Orders) -> Result<Init, StartError> {
+        let cpu_milli = orders.demand.cpu_milli;
         if cpu_milli >= LEAST_LIKELY_CPU_MILLI {
             self.likely_cpu_milli = cpu_milli;
         }
@@ -65,16 +60,16 @@ impl Supervisor {
         }
     }
 
-    fn new_init(&mut self) -> Result<Init, NotStarted> {
+    fn new_init(&mut self) -> Result<Init, StartError> {
         self.make_init().map_err(|error| {
             let why = format!("no init for it: {error}; the node is out of processes or memory");
-            NotStarted::of_node(NodeFault::Processes, why)
+            StartError::of_node(why)
         })
     }
 
     fn limit(&self, init: &mut Init, orders: &Orders) -> io::Result<()> {
         let group = &mut init.group;
-        self.cgroups.limit(group, &orders.demand, orders.processes)
+        self.cgroups.limit(group, orders.demand)
     }
 
     /// Reuses an init like new, or ends it.
@@ -219,7 +214,7 @@ impl Supervisor {
 
     pub(super) fn has_ended(
         &mut self,
-        container: ContainerId,
+        container: String,
         heard: Heard,
         signal: Option<i32>,
     ) -> Option<Init> {

@@ -3,17 +3,15 @@
 
 use nix::sys::signal::Signal;
 
-use dormouse_messages::ContainerId;
-
 use super::Supervisor;
+use crate::protocol::{Attachment, ExecExit, InitAsk, Program, Tell};
 use crate::supervisor::child::Stage;
-use crate::supervisor::protocol::{Attachment, ExecExit, InitAsk, Program, Tell};
 
 impl Supervisor {
     pub(super) fn exec(
         &mut self,
         number: u64,
-        container: &ContainerId,
+        container: &str,
         program: Box<Program>,
         attachment: Attachment,
     ) {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
-use dormouse_messages::{Amounts, Resource};
 use serde::{Deserialize, Serialize};
 
 use crate::procfs;
+use crate::protocol::Demand;
 
 const PERIOD_US: u64 = 100_000;
 
@@ -140,9 +140,11 @@ impl Cgroups {
         for folder in &group.folders {
             fs::create_dir_all(folder)?;
         }
-        let mut demand = Amounts::new();
-        demand.set(Resource::Cpu, cpu_milli);
-        self.limit(&mut group, &demand, None)?;
+        let demand = Demand {
+            cpu_milli,
+            ..Demand::default()
+        };
+        self.limit(&mut group, demand)?;
         Ok(group)
     }
 
@@ -195,18 +197,13 @@ impl Cgroups {
     ///
     /// # Errors
     /// Kernel errors.
-    pub fn limit(
-        &self,
-        group: &mut Group,
-        demand: &Amounts,
-        processes: Option<u64>,
-    ) -> io::Result<()> {
+    pub fn limit(&self, group: &mut Group, demand: Demand) -> io::Result<()> {
         let some = |amount: u64| (amount > 0).then_some(amount);
-        let quota_us = some(demand.get(&Resource::Cpu) * PERIOD_US / 1000);
+        let quota_us = some(demand.cpu_milli * PERIOD_US / 1000);
         let limits = Limits {
-            memory_bytes: some(demand.get(&Resource::Memory)),
+            memory_bytes: some(demand.memory_bytes),
             quota_us: quota_us.map(|quota_us| quota_us.max(LEAST_QUOTA_US)),
-            processes,
+            processes: demand.processes,
         };
         let before = std::mem::take(&mut group.set);
         match (self, &group.folders[..]) {
@@ -408,14 +405,15 @@ mod tests {
         let folder = group.folders[0].clone();
         let read = |file: &str| fs::read_to_string(folder.join(file)).expect("written");
         assert_eq!(read("cpu.max"), "100000 100000");
-        cgroups
-            .limit(&mut group, &Amounts::new(), None)
-            .expect("written");
+        let set = cgroups.limit(&mut group, Demand::default());
+        set.expect("written");
         assert_eq!(read("cpu.max"), "max 100000");
-        let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
-        cgroups
-            .limit(&mut group, &demand, Some(100))
-            .expect("written");
+        let demand = Demand {
+            cpu_milli: 500,
+            memory_bytes: 64 << 20,
+            processes: Some(100),
+        };
+        cgroups.limit(&mut group, demand).expect("written");
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("cpu.max"), "50000 100000");
         assert_eq!(read("pids.max"), "100");

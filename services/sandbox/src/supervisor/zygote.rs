@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use dormouse_spawn::kernel::{Forked, fork_sibling};
 use fork::Fork;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::sys::prctl;
@@ -19,10 +18,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::framed_socket::Lines;
-use super::group::Group;
-use super::init;
-use super::sandbox::{HostView, syscalls};
+use crate::cgroups::Group;
+use crate::framed_socket::Lines;
+use crate::init;
+use crate::isolation::{HostView, syscalls};
+use crate::kernel::{Forked, fork_sibling};
+use crate::spawn::end_now;
 
 const TIMEOUT_MS: u16 = 10_000;
 
@@ -55,7 +56,7 @@ impl Zygote {
                 if let Err(error) = &ended {
                     eprintln!("the zygote has ended: {error}");
                 }
-                dormouse_spawn::end_now(i32::from(ended.is_err()))
+                end_now(i32::from(ended.is_err()))
             }
             Fork::Parent(pid) => Ok(Self {
                 pid: Pid::from_raw(pid),

@@ -7,7 +7,10 @@
 //!    parent's handlers are gone.
 //! 2. A child that cannot exec leaves the error in the parent's memory.
 
-pub mod kernel;
+#![allow(
+    unsafe_code,
+    reason = "no safe library shares memory with a child until its exec"
+)]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
@@ -16,6 +19,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+
+use nix::libc;
 
 const STACK_BYTES: usize = 64 * 1024;
 

@@ -2,16 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_agent_core::{Exit, NotStarted};
-use dormouse_messages::Sequence;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::framed_socket::Lines;
-use super::group::Group;
-use super::protocol::{ExecExit, HeldNow, InitAsk, InitTell};
-use crate::procfs;
-use dormouse_messages::ContainerId;
+use crate::cgroups::Group;
+use crate::framed_socket::Lines;
+use crate::protocol::{ExecExit, Exit, HeldNow, InitAsk, InitTell};
+use crate::{StartError, procfs};
 
 /// A starved machine needs a hundred milliseconds.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -38,7 +35,7 @@ pub enum Stage {
 /// A container's record in the supervisor.
 #[derive(Debug)]
 pub struct Held {
-    pub request: Sequence,
+    pub request: u64,
     pub init: Option<Init>,
     pub stage: Stage,
     pub said: Option<(Option<i32>, Option<i32>)>,
@@ -52,7 +49,7 @@ pub struct Held {
 /// The events in an init's messages.
 #[derive(Debug, Default)]
 pub struct Heard {
-    pub started: Option<(Vec<u64>, Result<u32, NotStarted>)>,
+    pub started: Option<(Vec<u64>, Result<u32, StartError>)>,
     pub beside: Vec<(u64, Result<(), String>)>,
     pub execs: Vec<(u64, ExecExit)>,
     pub is_over: bool,
@@ -71,7 +68,7 @@ impl Init {
 }
 
 impl Held {
-    pub fn new(request: Sequence, init: Init, turn: u64) -> Self {
+    pub fn new(request: u64, init: Init, turn: u64) -> Self {
         Self {
             request,
             init: Some(init),
@@ -92,9 +89,9 @@ impl Held {
     }
 
     /// Returns the record for the agent.
-    pub fn now(&self, container: &ContainerId) -> HeldNow {
+    pub fn now(&self, container: &str) -> HeldNow {
         HeldNow {
-            container: container.clone(),
+            container: container.to_owned(),
             request: self.request,
             status: match &self.stage {
                 Stage::Starting(_) => Ok(0),
@@ -186,13 +183,12 @@ impl Held {
                 .init
                 .as_ref()
                 .is_some_and(|it| it.group.ran_out_of_memory());
-        let exit = Exit {
+        Exit {
             code,
             signal,
             out_of_memory,
-            ..Exit::default()
-        };
-        exit.with_eviction(self.evicted.clone())
+            evicted: self.evicted.clone(),
+        }
     }
 }
 
@@ -203,7 +199,7 @@ mod tests {
     #[test]
     fn a_init_that_is_gone_is_not_waited_for() {
         let held = Held {
-            request: Sequence(1),
+            request: 1,
             init: None,
             stage: Stage::Ended(Exit::default()),
             said: None,

@@ -1,6 +1,8 @@
 //! An init: the trusted process that starts a container's program, reports its exit, and ends the rest. In a
 //! sandbox it is the init of the pid namespace. Otherwise it kills orphans, and may wait for another
-//! container.
+//! container. `launch` starts programs.
+
+mod launch;
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -14,15 +16,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setpgid};
 
-use dormouse_agent_core::NotStarted;
-use dormouse_messages::events::NodeFault;
-
-use super::framed_socket::Lines;
-use super::group::Group;
-use super::launch::{Ends, launch};
-use super::protocol::{Attachment, ExecExit, InitAsk, InitTell, Orders, Program};
-use super::sandbox::{self, HostView, Prepared, Sandbox};
-use crate::procfs;
+use crate::cgroups::Group;
+use crate::framed_socket::Lines;
+use crate::isolation::{self, HostView, Prepared, Sandbox};
+use crate::protocol::{Attachment, ExecExit, InitAsk, InitTell, Orders, Program};
+use crate::spawn::end_now;
+use crate::{StartError, procfs};
+use launch::{Ends, launch};
 
 /// Time limit for leftover processes to die. Later they count as not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ struct Init {
     signals: SignalFd,
     view: Option<HostView>,
     prepared: Option<Prepared>,
-    unready: Option<NotStarted>,
+    unready: Option<StartError>,
     sandbox: Option<Sandbox>,
     program: Option<Pid>,
     beside: Vec<(Pid, u64)>,
@@ -57,7 +57,7 @@ pub fn main(supervisor: UnixStream, group: &Group, view: Option<&HostView>, fold
             1
         }
     };
-    dormouse_spawn::end_now(code)
+    end_now(code)
 }
 
 impl Init {
@@ -84,10 +84,10 @@ impl Init {
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let entered = group.enter().map_err(|error| {
             let why = format!("its control group cannot be entered: {error}");
-            NotStarted::of_node(NodeFault::Processes, why)
+            StartError::of_node(why)
         });
         let prepared = entered.and_then(|()| match view {
-            Some(view) => sandbox::prepare(view, folder).map(Some),
+            Some(view) => isolation::prepare(view, folder).map(Some),
             None => Ok(None),
         });
         let (prepared, unready) = match prepared {
@@ -179,12 +179,14 @@ impl Init {
         true
     }
 
-    fn run(&mut self, orders: Orders) -> Result<(), NotStarted> {
+    fn run(&mut self, orders: Orders) -> Result<(), StartError> {
         if let Some(why) = &self.unready {
             return Err(why.clone());
         }
         self.sandbox = match (orders.sandbox, &self.view, self.prepared.take()) {
-            (Some(spec), Some(view), Some(prepared)) => Some(sandbox::enter(prepared, view, spec)?),
+            (Some(spec), Some(view), Some(prepared)) => {
+                Some(isolation::enter(prepared, view, spec)?)
+            }
             (None, None, None) => None,
             _ => {
                 return Err(
@@ -196,7 +198,7 @@ impl Init {
         Ok(())
     }
 
-    fn attached(&mut self, program: &Program, attachment: Attachment) -> Result<Pid, NotStarted> {
+    fn attached(&mut self, program: &Program, attachment: Attachment) -> Result<Pid, StartError> {
         let descriptors = self.supervisor.take(attachment.descriptors());
         let descriptors = descriptors.ok_or("its descriptors are missing")?;
         self.has_program()?;
@@ -204,20 +206,20 @@ impl Init {
         launch(program, self.sandbox.as_ref(), ends)
     }
 
-    fn beside(&self, program: &Program) -> Result<Pid, NotStarted> {
+    fn beside(&self, program: &Program) -> Result<Pid, StartError> {
         self.has_program()?;
         self.start(program)
     }
 
     /// A request may arrive after the program's exit.
-    fn has_program(&self) -> Result<(), NotStarted> {
+    fn has_program(&self) -> Result<(), StartError> {
         match self.program {
             Some(_) => Ok(()),
             None => Err("the container does not run".into()),
         }
     }
 
-    fn start(&self, program: &Program) -> Result<Pid, NotStarted> {
+    fn start(&self, program: &Program) -> Result<Pid, StartError> {
         launch(program, self.sandbox.as_ref(), Ends::Files)
     }
 
@@ -314,6 +316,7 @@ mod tests {
             env: BTreeMap::new(),
             working_dir: "/".into(),
             output: "/tmp".into(),
+            output_files: ["out".to_owned(), "errors".to_owned()],
         };
         assert!(init.answer(InitAsk::Kill) && init.answer(InitAsk::Signal(15)));
         assert!(init.answer(InitAsk::HookExec(7, Box::new(program))));

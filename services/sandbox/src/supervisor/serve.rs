@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,17 +24,12 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use dormouse_agent_core::NotStarted;
-use dormouse_messages::ContainerId;
-use dormouse_messages::events::NodeFault;
-
 use super::child::{Heard, Held, Init, Stage};
-use super::engine;
-use super::framed_socket::Lines;
-use super::group::{Cgroups, Group};
-use super::protocol::{Ask, InitAsk, Orders, Settings, Tell, Welcome};
 use super::zygote::Zygote;
-use crate::procfs;
+use crate::cgroups::{Cgroups, Group};
+use crate::framed_socket::Lines;
+use crate::protocol::{Ask, InitAsk, Orders, Settings, Tell, Welcome};
+use crate::{StartError, procfs};
 
 /// Favours running containers.
 const FILL_AFTER: Duration = Duration::from_millis(5);
@@ -56,7 +52,7 @@ pub struct Supervisor {
     since: Instant,
     settings: Settings,
     cgroups: Cgroups,
-    held: BTreeMap<ContainerId, Held>,
+    held: BTreeMap<String, Held>,
     waiting: Vec<Init>,
     leaving: Vec<Init>,
     unused: Vec<Group>,
@@ -316,13 +312,13 @@ impl Supervisor {
         self.fill_at = Some(Instant::now());
     }
 
-    fn tell_init(&mut self, container: &ContainerId, word: &InitAsk) {
+    fn tell_init(&mut self, container: &str, word: &InitAsk) {
         if let Some(init) = self.held.get_mut(container).and_then(|it| it.init.as_mut()) {
             init.lines.say(word);
         }
     }
 
-    fn notify(&self, container: &ContainerId, signal: i32) {
+    fn notify(&self, container: &str, signal: i32) {
         if let Some(held) = self.held.get(container)
             && let (Some(init), Stage::Running(program)) = (&held.init, &held.stage)
             && let Ok(signal) = Signal::try_from(signal)
@@ -344,7 +340,7 @@ impl Supervisor {
             return self.tell(&Tell::Started(turn, answer));
         }
         let init = if self.is_past {
-            Err(NotStarted::of_node(NodeFault::Processes, PAST.to_owned()))
+            Err(StartError::of_node(PAST.to_owned()))
         } else {
             self.init_for(&orders)
         };
@@ -438,8 +434,24 @@ impl Supervisor {
         let Some(engine) = &self.settings.engine else {
             return true;
         };
-        let ending = engine::end_all(engine);
+        let ending = end_engines(engine);
         self.ending = ending.or(self.ending);
         ending.is_some()
+    }
+}
+
+/// An engine's client may block, so another process of this build ends the engine's containers.
+fn end_engines(arguments: &[String]) -> Option<u32> {
+    let started = Command::new("/proc/self/exe")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    match started {
+        Ok(child) => Some(child.id()),
+        Err(error) => {
+            eprintln!("the engine's containers cannot be ended: {error}");
+            None
+        }
     }
 }
