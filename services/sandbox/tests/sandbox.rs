@@ -66,7 +66,8 @@ impl Node {
         };
         let own = std::env::current_exe().expect("this program");
         let mut command = Command::new(own);
-        command.args(["--exact", "inside", "--ignored", "--test-threads=1"]);
+        command.args(["--exact", "inside", "--ignored", "--nocapture"]);
+        command.arg("--test-threads=1");
         command.env(ORDERS, serde_json::to_string(&orders).expect("orders"));
         command.output().expect("it runs")
     }
