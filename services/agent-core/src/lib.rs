@@ -14,6 +14,7 @@ pub mod reconcile;
 pub mod report;
 pub mod state;
 
-pub use agent::{Adopted, Agent, Effect, Lease, Offer, Report, Stage};
+pub use agent::{Adopted, Agent, Lease, Offer, Report, Stage};
 pub use exit::{Exit, NotStarted};
+pub use reconcile::Effect;
 pub use state::Orders;

@@ -32,7 +32,7 @@ pub use storing::Storage;
 
 use crate::blocking::{LOOK_TIMEOUT, aside, aside_in_time};
 use crate::container_record::{ContainerRecord, ContainerRecords};
-use crate::runtime::ContainerRuntime;
+use crate::runtime::ContainerDriver;
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};
 
@@ -60,7 +60,7 @@ struct Saving {
 /// A container's actor.
 pub struct Container {
     id: ContainerId,
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn ContainerDriver>,
     agent: Recipient<Note>,
     directory: Below,
     marks: ContainerRecords,
@@ -99,7 +99,7 @@ impl Container {
     #[must_use]
     pub fn new(
         (marks, mark): (ContainerRecords, ContainerRecord),
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn ContainerDriver>,
         agent: Recipient<Note>,
         directory: Below,
         is_running: bool,
@@ -432,7 +432,7 @@ impl Handler<Save> for Container {
                 let runtime = Arc::clone(&self.runtime);
                 let grace = save.grace;
                 let run = async move {
-                    match tokio::time::timeout(grace, runtime.beside(*plan)).await {
+                    match tokio::time::timeout(grace, runtime.run(*plan)).await {
                         Ok(done) => done,
                         Err(_) => Err("it did not end within checkpoint.grace_s".to_owned()),
                     }

@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::exec::{CreateExecOptions, StartExecResults};
 use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary};
 use bollard::query_parameters::{
     InspectContainerOptions, KillContainerOptions, ListContainersOptions, RemoveContainerOptions,
@@ -41,20 +40,18 @@ use dormouse_agent_core::Exit;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::NO_PROGRAM;
-use crate::blocking::aside;
 use crate::config::AgentConfig;
 use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
 use crate::exec::attached::Attached;
 use crate::layout::{self, Layout};
 use crate::preparing::Preparing;
-use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
+use crate::runtime::{ContainerDriver, Ends, Exits, Found, RuntimeError};
 pub use deadline::end_all;
 pub(crate) use deadline::supervisor;
 use dormouse_sandbox::procfs;
 use output::Copying;
 use pauses::Pauses;
-use starting::environment;
 
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -364,38 +361,9 @@ impl Inner {
         }
         self.signal(container, signal).await
     }
-
-    async fn beside(&self, plan: ContainerPlan) -> Result<(), String> {
-        let prepared = plan.clone();
-        let env = aside(move || environment(&prepared)).await;
-        let env = env.ok_or("its environment cannot be read")??;
-        let options = CreateExecOptions {
-            cmd: Some(plan.argv.clone()),
-            env: Some(env),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            ..CreateExecOptions::default()
-        };
-        let name = self.name(&plan.container);
-        let text = |error: Error| words(&error);
-        let exec = self
-            .docker
-            .create_exec(&name, options)
-            .await
-            .map_err(text)?;
-        let started = self.docker.start_exec(&exec.id, None).await.map_err(text)?;
-        if let StartExecResults::Attached { mut output, .. } = started {
-            while output.next().await.is_some() {}
-        }
-        let ended = self.docker.inspect_exec(&exec.id).await.map_err(text)?;
-        match ended.exit_code {
-            Some(0) => Ok(()),
-            code => Err(format!("{:?} ended with exit code {code:?}", plan.argv)),
-        }
-    }
 }
 
-impl ContainerRuntime for DockerRuntime {
+impl ContainerDriver for DockerRuntime {
     fn name(&self) -> &'static str {
         "docker"
     }
@@ -436,19 +404,15 @@ impl ContainerRuntime for DockerRuntime {
         self.inner.signal(container, Signal::SIGKILL).boxed()
     }
 
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
-        self.inner.beside(plan).boxed()
+    fn exec(&self, plan: ContainerPlan, ends: Ends) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, ends).boxed()
     }
 
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
-        exec::exec(Arc::clone(&self.inner), plan, exec).boxed()
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+    fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
         self.inner.list().boxed()
     }
 
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+    fn remove(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         let inner = Arc::clone(&self.inner);
         let name = inner.name(container);
         let (marks, container) = (inner.marks.clone(), container.clone());

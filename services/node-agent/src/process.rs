@@ -27,14 +27,13 @@ use dormouse_sandbox::isolation::HostView;
 use dormouse_sandbox::protocol::{Orders, Settings};
 use dormouse_sandbox::supervisor::Supervised;
 
-use crate::blocking::aside;
 use crate::config::{AgentConfig, Contain};
 use crate::container_plan::{ContainerPlan, PythonPlan};
 use crate::container_record::ContainerRecords;
 use crate::exec::attached::Attached;
 use crate::layout::Layout;
 use crate::preparing::Preparing;
-use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
+use crate::runtime::{ContainerDriver, Ends, Exits, Found, RuntimeError};
 use crate::supervisor::{self, Supervisor};
 
 /// Time limit of a start, which takes seconds on a starved machine.
@@ -198,7 +197,7 @@ impl Inner {
     }
 }
 
-impl ContainerRuntime for ProcessRuntime {
+impl ContainerDriver for ProcessRuntime {
     fn name(&self) -> &'static str {
         "process"
     }
@@ -249,23 +248,11 @@ impl ContainerRuntime for ProcessRuntime {
         futures::future::ready(Ok(())).boxed()
     }
 
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
-        let inner = Arc::clone(&self.inner);
-        async move {
-            let (preparing, prepared) = (Arc::clone(&inner), plan.clone());
-            let program = aside(move || preparing.program(&prepared)).await;
-            let program = program.ok_or("it cannot be prepared")??;
-            let ended = inner.supervisor.beside(&plan.container, program).await;
-            ended.map_err(|why| format!("{:?}: {why}", plan.argv))
-        }
-        .boxed()
+    fn exec(&self, plan: ContainerPlan, ends: Ends) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, ends).boxed()
     }
 
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
-        exec::exec(Arc::clone(&self.inner), plan, exec).boxed()
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+    fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
         let inner = Arc::clone(&self.inner);
         async move {
             match tokio::task::spawn_blocking(move || inner.list()).await {
@@ -280,7 +267,7 @@ impl ContainerRuntime for ProcessRuntime {
         futures::future::ready(Vec::new()).boxed()
     }
 
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+    fn remove(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.inner.supervisor.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {

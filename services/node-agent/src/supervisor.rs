@@ -63,9 +63,8 @@ type Said = (Ask, Vec<OwnedFd>);
 
 #[derive(Default)]
 struct Shared {
-    turn: u64,
+    last_number: u64,
     starts: BTreeMap<u64, oneshot::Sender<Result<u32, StartError>>>,
-    beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
     execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
     held: BTreeMap<ContainerId, Found>,
     deadline: Option<Option<u64>>,
@@ -129,8 +128,7 @@ impl Supervisor {
         let (answer, answered) = oneshot::channel();
         {
             let mut shared = self.shared();
-            shared.turn += 1;
-            let turn = shared.turn;
+            let turn = shared.next_number();
             shared.starts.insert(turn, answer);
             let now = Found {
                 container: container.clone(),
@@ -155,44 +153,24 @@ impl Supervisor {
         result
     }
 
-    /// Runs a program in a container to its end.
-    ///
-    /// # Errors
-    /// A failed exit.
-    pub async fn beside(&self, container: &ContainerId, program: Program) -> Result<(), String> {
-        let (answer, answered) = oneshot::channel();
-        {
-            let mut shared = self.shared();
-            shared.turn += 1;
-            let turn = shared.turn;
-            shared.beside.insert(turn, answer);
-            self.ask(Ask::HookExec(
-                turn,
-                container.to_string(),
-                Box::new(program),
-            ));
-        }
-        answered
-            .await
-            .unwrap_or_else(|_| Err("the node's supervisor has ended".to_owned()))
-    }
-
-    /// Runs an attached program under a unique number, and returns a receiver of its exit.
+    /// Runs another program in a container. Returns the program's number and a receiver of its exit.
     pub fn exec(
         &self,
-        number: u64,
         container: &ContainerId,
         program: Program,
         (attachment, descriptors): (Attachment, Vec<OwnedFd>),
-    ) -> oneshot::Receiver<ExecExit> {
+    ) -> (u64, oneshot::Receiver<ExecExit>) {
         let (answer, answered) = oneshot::channel();
-        self.shared().execs.insert(number, answer);
-        let ask = Ask::Exec(number, container.to_string(), Box::new(program), attachment);
+        let mut shared = self.shared();
+        let number = shared.next_number();
+        shared.execs.insert(number, answer);
+        let (container, program) = (container.to_string(), Box::new(program));
+        let ask = Ask::Exec(number, container, program, attachment);
         let _ = self.asks.send((ask, descriptors));
-        answered
+        (number, answered)
     }
 
-    /// Signals an attached program and its process group.
+    /// Signals such a program and its process group.
     pub fn signal_exec(&self, number: u64, container: &ContainerId, signal: i32) {
         self.ask(Ask::ExecSignal(number, container.to_string(), signal));
     }
@@ -242,6 +220,13 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Shared {
+    /// Returns a number that no earlier agent has used, because numbers follow the time.
+    fn next_number(&mut self) -> u64 {
+        let now = procfs::since_boot_ms() << 16;
+        self.last_number = now.max(self.last_number + 1);
+        self.last_number
+    }
+
     fn welcomed(&mut self, welcome: &Welcome) {
         self.identity = Some(Identity {
             pid: welcome.pid,
@@ -329,11 +314,6 @@ impl Talk {
                     let _ = answer.send(result);
                 }
             }
-            Tell::BesideEnded(turn, result) => {
-                if let Some(answer) = shared.beside.remove(&turn) {
-                    let _ = answer.send(result);
-                }
-            }
             Tell::ExecEnded(number, exit) => {
                 if let Some(answer) = shared.execs.remove(&number) {
                     let _ = answer.send(exit);
@@ -363,7 +343,6 @@ impl Talk {
                     let mut shared = lock(&self.shared);
                     shared.welcomed(&welcome);
                     shared.starts.clear();
-                    shared.beside.clear();
                     shared.execs.clear();
                     for (container, now) in &mut shared.held {
                         let name = container.to_string();

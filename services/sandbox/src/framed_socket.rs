@@ -102,7 +102,9 @@ impl Lines {
 
     /// Sends a message with descriptors.
     pub fn say_with(&mut self, word: &impl Serialize, with: Vec<OwnedFd>) {
-        self.going.push_back((self.unsent.len(), with));
+        if !with.is_empty() {
+            self.going.push_back((self.unsent.len(), with));
+        }
         self.say(word);
     }
 

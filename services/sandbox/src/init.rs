@@ -37,7 +37,6 @@ struct Init {
     unready: Option<StartError>,
     sandbox: Option<Sandbox>,
     program: Option<Pid>,
-    beside: Vec<(Pid, u64)>,
     execs: Vec<(Pid, u64)>,
     has_swept: bool,
 }
@@ -102,7 +101,6 @@ impl Init {
             unready,
             sandbox: None,
             program: None,
-            beside: Vec::new(),
             execs: Vec::new(),
             has_swept: true,
         })
@@ -154,21 +152,13 @@ impl Init {
                 }
             }
             InitAsk::Kill => self.kill_program(),
-            InitAsk::HookExec(turn, program) => match self.beside(&program) {
-                Ok(pid) => self.beside.push((pid, turn)),
-                Err(why) => self
-                    .supervisor
-                    .say(&InitTell::BesideEnded(turn, Err(why.why))),
-            },
-            InitAsk::Exec(number, program, attachment) => {
-                match self.attached(&program, attachment) {
-                    Ok(pid) => self.execs.push((pid, number)),
-                    Err(why) => {
-                        let exit = ExecExit::without(why.why);
-                        self.supervisor.say(&InitTell::ExecEnded(number, exit));
-                    }
+            InitAsk::Exec(number, program, attachment) => match self.exec(&program, attachment) {
+                Ok(pid) => self.execs.push((pid, number)),
+                Err(why) => {
+                    let exit = ExecExit::without(why.why);
+                    self.supervisor.say(&InitTell::ExecEnded(number, exit));
                 }
-            }
+            },
             InitAsk::ExecSignal(number, signal) => {
                 let found = self.execs.iter().find(|(_, it)| *it == number);
                 if let (Some((pid, _)), Ok(signal)) = (found, Signal::try_from(signal)) {
@@ -194,33 +184,23 @@ impl Init {
                 );
             }
         };
-        self.program = Some(self.start(&orders.program)?);
+        let started = launch(&orders.program, self.sandbox.as_ref(), Ends::Files)?;
+        self.program = Some(started);
         Ok(())
     }
 
-    fn attached(&mut self, program: &Program, attachment: Attachment) -> Result<Pid, StartError> {
+    fn exec(&mut self, program: &Program, attachment: Attachment) -> Result<Pid, StartError> {
         let descriptors = self.supervisor.take(attachment.descriptors());
         let descriptors = descriptors.ok_or("its descriptors are missing")?;
-        self.has_program()?;
-        let ends = Ends::Attached(descriptors);
-        launch(program, self.sandbox.as_ref(), ends)
-    }
-
-    fn beside(&self, program: &Program) -> Result<Pid, StartError> {
-        self.has_program()?;
-        self.start(program)
-    }
-
-    /// A request may arrive after the program's exit.
-    fn has_program(&self) -> Result<(), StartError> {
-        match self.program {
-            Some(_) => Ok(()),
-            None => Err("the container does not run".into()),
+        // A request may arrive after the program's exit.
+        if self.program.is_none() {
+            return Err("the container does not run".into());
         }
-    }
-
-    fn start(&self, program: &Program) -> Result<Pid, StartError> {
-        launch(program, self.sandbox.as_ref(), Ends::Files)
+        let ends = match attachment {
+            Attachment::Files => Ends::Files,
+            Attachment::Pipes | Attachment::Terminal => Ends::Attached(descriptors),
+        };
+        launch(program, self.sandbox.as_ref(), ends)
     }
 
     fn kill_program(&self) {
@@ -242,7 +222,7 @@ impl Init {
             if self.program == Some(pid) {
                 self.sweep();
                 let is_free = self.has_swept && self.view.is_none();
-                (self.program, self.beside, self.execs) = (None, Vec::new(), Vec::new());
+                (self.program, self.execs) = (None, Vec::new());
                 self.supervisor.say(&InitTell::Ended(code, signal, is_free));
                 return !is_free;
             }
@@ -254,16 +234,6 @@ impl Init {
                     why: None,
                 };
                 self.supervisor.say(&InitTell::ExecEnded(number, exit));
-                continue;
-            }
-            if let Some(index) = self.beside.iter().position(|(it, _)| *it == pid) {
-                let (_, turn) = self.beside.remove(index);
-                let result = match (code, signal) {
-                    (Some(0), _) => Ok(()),
-                    (Some(code), _) => Err(format!("it ended with exit code {code}")),
-                    (None, signal) => Err(format!("it ended by signal {}", signal.unwrap_or(0))),
-                };
-                self.supervisor.say(&InitTell::BesideEnded(turn, result));
             }
         }
         false
@@ -306,7 +276,6 @@ mod tests {
             unready: None,
             sandbox: None,
             program: None,
-            beside: Vec::new(),
             execs: Vec::new(),
             has_swept: true,
         };
@@ -319,10 +288,14 @@ mod tests {
             output_files: ["out".to_owned(), "errors".to_owned()],
         };
         assert!(init.answer(InitAsk::Kill) && init.answer(InitAsk::Signal(15)));
-        assert!(init.answer(InitAsk::HookExec(7, Box::new(program))));
+        let exec = InitAsk::Exec(7, Box::new(program), Attachment::Files);
+        assert!(init.answer(exec));
         let told = BufReader::new(supervisors).lines().next();
         let told = told.expect("a word").expect("read");
         let told = serde_json::from_str(&told).expect("a word");
-        assert!(matches!(told, InitTell::BesideEnded(7, Err(_))), "{told:?}");
+        assert!(
+            matches!(&told, InitTell::ExecEnded(7, exit) if exit.why.is_some()),
+            "{told:?}"
+        );
     }
 }

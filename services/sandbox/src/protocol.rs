@@ -74,8 +74,7 @@ pub enum Ask {
     Signal(String, i32),
     Notify(String, i32),
     Kill(String),
-    HookExec(u64, String, Box<Program>),
-    /// Runs an attached program. Its descriptors follow.
+    /// Runs another program in the container. Its descriptors follow. No agent uses a number again.
     Exec(u64, String, Box<Program>, Attachment),
     ExecSignal(u64, String, i32),
     Forget(String, u64),
@@ -90,7 +89,6 @@ pub enum Ask {
 pub enum Tell {
     Welcome(Box<Welcome>),
     Started(u64, Result<u32, StartError>),
-    BesideEnded(u64, Result<(), String>),
     ExecEnded(u64, ExecExit),
     Ended(String, u64, Exit),
 }
@@ -104,9 +102,11 @@ pub struct Welcome {
     pub held: Vec<HeldNow>,
 }
 
-/// The kind of an attached user's descriptors.
+/// The ends of a program of `Exec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attachment {
+    /// Nobody is attached: no input, and output to the container's files.
+    Files,
     Pipes,
     Terminal,
 }
@@ -116,6 +116,7 @@ impl Attachment {
     #[must_use]
     pub const fn descriptors(self) -> usize {
         match self {
+            Self::Files => 0,
             Self::Pipes => 3,
             Self::Terminal => 1,
         }
@@ -132,7 +133,7 @@ pub struct Exit {
     pub evicted: Option<String>,
 }
 
-/// The exit of an attached program.
+/// The exit of another program in a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecExit {
     pub code: Option<i32>,
@@ -141,6 +142,21 @@ pub struct ExecExit {
 }
 
 impl ExecExit {
+    /// Explains every exit but a success.
+    ///
+    /// # Errors
+    /// The explanation.
+    pub fn success(self) -> Result<(), String> {
+        match self {
+            Self { why: Some(why), .. } => Err(why),
+            Self { code: Some(0), .. } => Ok(()),
+            Self {
+                code: Some(code), ..
+            } => Err(format!("it ended with exit code {code}")),
+            Self { signal, .. } => Err(format!("it ended by signal {}", signal.unwrap_or(0))),
+        }
+    }
+
     /// The exit of a program that did not run, or whose end was not seen.
     #[must_use]
     pub fn without(why: impl Into<String>) -> Self {
@@ -166,7 +182,6 @@ pub enum InitAsk {
     Run(Box<Orders>),
     Signal(i32),
     Kill,
-    HookExec(u64, Box<Program>),
     Exec(u64, Box<Program>, Attachment),
     ExecSignal(u64, i32),
 }
@@ -175,7 +190,6 @@ pub enum InitAsk {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum InitTell {
     Started(Result<(), StartError>),
-    BesideEnded(u64, Result<(), String>),
     ExecEnded(u64, ExecExit),
     /// Code or signal. True if only the init is left, which then waits for another container.
     Ended(Option<i32>, Option<i32>, bool),

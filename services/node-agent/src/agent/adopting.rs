@@ -20,7 +20,7 @@ const LIST_AGAIN: Duration = Duration::from_secs(1);
 impl Agent {
     pub(super) fn list(&mut self, ctx: &mut Context<Self>) {
         let runtime = Arc::clone(&self.runtime);
-        let list = async move { runtime.list().await };
+        let list = async move { runtime.recover().await };
         ctx.spawn(list.into_actor(self).map(|found, actor, ctx| match found {
             Ok(found) => actor.look_at_the_ended(found, ctx),
             Err(error) => {

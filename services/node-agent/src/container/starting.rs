@@ -15,7 +15,7 @@ use crate::blocking::{aside, aside_in_time};
 use crate::checkpoint_snapshot::{Unreadable, resumable};
 use crate::container_plan::ContainerPlan;
 use crate::layout;
-use crate::runtime::{ContainerRuntime, RuntimeError};
+use crate::runtime::{ContainerDriver, RuntimeError};
 use crate::store::StoreError;
 
 /// Limit for ten thousand files on a busy network file system.
@@ -28,7 +28,7 @@ enum Unstarted {
 }
 
 async fn provide(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn ContainerDriver,
     storage: Option<Storage>,
     plan: &ContainerPlan,
     before: Vec<Before>,

@@ -1,4 +1,4 @@
-//! Runs a program for an attached user in a Docker container. The engine runs it as the container's user,
+//! Runs another program in a Docker container. The engine runs it as the container's user,
 //! without further capabilities.
 
 use std::fs;
@@ -26,7 +26,7 @@ use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
 use crate::exec::attached::{Attached, Control, Input, Size};
 use crate::logs::Stream;
-use crate::runtime::Exec;
+use crate::runtime::Ends;
 
 const PIECES: usize = 4;
 
@@ -126,22 +126,23 @@ async fn ended(docker: Docker, exec: String, closed: oneshot::Receiver<()>) -> E
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,
-    exec: Exec,
+    ends: Ends,
 ) -> Result<Attached, String> {
     let text = |error: Error| words(&error);
     let name = inner.name(&plan.container);
     let argv = plan.argv.clone();
     let env = aside(move || environment(&plan)).await;
     let mut env = env.ok_or("its environment cannot be read")??;
-    let kind = exec.terminal.as_ref().and_then(|it| it.kind.as_ref());
+    let terminal = ends.terminal();
+    let kind = terminal.and_then(|it| it.kind.as_ref());
     env.extend(kind.map(|kind| format!("TERM={kind}")));
-    let has_terminal = exec.terminal.is_some();
-    let size = exec.terminal.as_ref().map(|it| it.size);
+    let has_terminal = terminal.is_some();
+    let size = terminal.map(|it| it.size);
     let size = size.map(|size| vec![usize::from(size.rows), usize::from(size.columns)]);
     let options = ExecConfig {
         cmd: Some(argv),
         env: Some(env),
-        attach_stdin: Some(true),
+        attach_stdin: Some(ends != Ends::Nobody),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         tty: Some(has_terminal),
@@ -181,7 +182,7 @@ pub(super) async fn exec(
         exec: created.id.clone(),
         first: pid_of(&first),
     };
-    if let Some(terminal) = &exec.terminal {
+    if let Some(terminal) = terminal {
         // Engines with an older runc ignore an earlier size.
         control.resize(terminal.size);
     }

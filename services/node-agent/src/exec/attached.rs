@@ -1,4 +1,4 @@
-//! A program for an attached user, independent of the runtime: input, output, exit.
+//! Another program in a container, independent of the driver: input, output, exit.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,7 @@ use dormouse_sandbox::folder::User;
 use dormouse_sandbox::protocol::{Attachment, ExecExit};
 
 use crate::logs::Stream;
+use crate::runtime::Ends as Kind;
 
 const PIECE: usize = 16 << 10;
 
@@ -90,7 +91,7 @@ impl Input {
     }
 }
 
-/// A program with an attached user.
+/// A started program, with its user's ends.
 pub struct Attached {
     pub input: Input,
     pub output: mpsc::Receiver<(Stream, Bytes)>,
@@ -111,10 +112,11 @@ pub struct Ends {
 ///
 /// # Errors
 /// Kernel errors.
-pub fn ends(terminal: Option<&Terminal>, user: Option<User>) -> io::Result<Ends> {
-    let ends = match terminal {
-        Some(terminal) => at_terminal(terminal)?,
-        None => at_pipes()?,
+pub fn ends(kind: &Kind, user: Option<User>) -> io::Result<Ends> {
+    let ends = match kind {
+        Kind::Nobody => nobodys(),
+        Kind::Pipes => at_pipes()?,
+        Kind::Terminal(terminal) => at_terminal(terminal)?,
     };
     if let Some(User { uid, gid }) = user {
         let (uid, gid) = (
@@ -136,6 +138,15 @@ async fn copy(mut reader: pipe::Receiver, stream: Stream, send: mpsc::Sender<(St
         if send.send((stream, piece)).await.is_err() {
             return;
         }
+    }
+}
+
+fn nobodys() -> Ends {
+    Ends {
+        input: Input::Closed,
+        output: mpsc::channel(PIECES).1,
+        terminal: None,
+        theirs: (Attachment::Files, Vec::new()),
     }
 }
 

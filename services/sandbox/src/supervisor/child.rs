@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 
 use crate::cgroups::Group;
 use crate::framed_socket::Lines;
-use crate::protocol::{ExecExit, Exit, HeldNow, InitAsk, InitTell};
+use crate::protocol::{Attachment, ExecExit, Exit, HeldNow, InitAsk, InitTell};
 use crate::{StartError, procfs};
 
 /// A starved machine needs a hundred milliseconds.
@@ -41,8 +41,7 @@ pub struct Held {
     pub said: Option<(Option<i32>, Option<i32>)>,
     pub evicted: Option<String>,
     kill_at: Option<Instant>,
-    pub beside: Vec<u64>,
-    pub execs: Vec<u64>,
+    pub execs: Vec<(u64, Attachment)>,
     pub has_news: bool,
 }
 
@@ -50,7 +49,6 @@ pub struct Held {
 #[derive(Debug, Default)]
 pub struct Heard {
     pub started: Option<(Vec<u64>, Result<u32, StartError>)>,
-    pub beside: Vec<(u64, Result<(), String>)>,
     pub execs: Vec<(u64, ExecExit)>,
     pub is_over: bool,
 }
@@ -76,7 +74,6 @@ impl Held {
             said: None,
             evicted: None,
             kill_at: None,
-            beside: Vec::new(),
             execs: Vec::new(),
             has_news: false,
         }
@@ -152,15 +149,8 @@ impl Held {
                         }
                     }
                 }
-                InitTell::BesideEnded(turn, result) => {
-                    let asked = self.beside.iter().position(|it| *it == turn);
-                    if let Some(index) = asked {
-                        self.beside.remove(index);
-                        heard.beside.push((turn, result));
-                    }
-                }
                 InitTell::ExecEnded(number, exit) => {
-                    let asked = self.execs.iter().position(|it| *it == number);
+                    let asked = self.execs.iter().position(|it| it.0 == number);
                     if let Some(index) = asked {
                         self.execs.remove(index);
                         heard.execs.push((number, exit));
@@ -205,7 +195,6 @@ mod tests {
             said: None,
             evicted: None,
             kill_at: Some(Instant::now()),
-            beside: Vec::new(),
             execs: Vec::new(),
             has_news: false,
         };

@@ -245,16 +245,6 @@ impl Supervisor {
                     held.kill();
                 }
             }
-            Ask::HookExec(turn, container, program) => match self.held.get_mut(&container) {
-                Some(held) if held.init.is_some() => {
-                    held.beside.push(turn);
-                    self.tell_init(&container, &InitAsk::HookExec(turn, program));
-                }
-                _ => self.tell(&Tell::BesideEnded(
-                    turn,
-                    Err("the container has ended".into()),
-                )),
-            },
             Ask::Exec(number, container, program, attachment) => {
                 self.exec(number, &container, program, attachment);
             }
@@ -365,11 +355,6 @@ impl Supervisor {
             if let Some((turns, result)) = heard.started {
                 let failed = result.is_err().then(|| container.clone());
                 told.push((turns, result, failed));
-            }
-            for (turn, result) in heard.beside {
-                if let Some(agent) = &mut self.agent {
-                    agent.say(&Tell::BesideEnded(turn, result));
-                }
             }
             for (number, exit) in heard.execs {
                 if let Some(agent) = &mut self.agent {

@@ -226,8 +226,7 @@ impl Supervisor {
             Stage::Starting(turns) => std::mem::take(turns),
             Stage::Running(_) | Stage::Ended(_) => Vec::new(),
         };
-        let (request, beside) = (held.request, std::mem::take(&mut held.beside));
-        let execs = std::mem::take(&mut held.execs);
+        let (request, execs) = (held.request, std::mem::take(&mut held.execs));
         let never_ran = !turns.is_empty() || matches!(&heard.started, Some((_, Err(_))));
         held.stage = Stage::Ended(exit.clone());
         let ended = Err(unstarted(&exit, has_been_killed));
@@ -238,26 +237,16 @@ impl Supervisor {
         for (number, exit) in heard.execs {
             self.tell(&Tell::ExecEnded(number, exit));
         }
-        for (turn, result) in heard.beside {
-            self.tell(&Tell::BesideEnded(turn, result));
+        for (number, _) in execs {
+            let exit = ExecExit::without("the container has ended");
+            self.tell(&Tell::ExecEnded(number, exit));
         }
-        self.tell_who_were_there(execs, beside);
         if never_ran {
             self.held.remove(&container);
         } else {
             self.tell(&Tell::Ended(container, request, exit));
         }
         init
-    }
-
-    fn tell_who_were_there(&mut self, execs: Vec<u64>, beside: Vec<u64>) {
-        const WHY: &str = "the container has ended";
-        for number in execs {
-            self.tell(&Tell::ExecEnded(number, ExecExit::without(WHY)));
-        }
-        for turn in beside {
-            self.tell(&Tell::BesideEnded(turn, Err(WHY.to_owned())));
-        }
     }
 
     fn sweep(&self) {

@@ -1,5 +1,5 @@
-//! Attached programs: the supervisor forwards their descriptors to the init. They end with the agent's
-//! connection.
+//! Further programs in containers: the supervisor forwards their descriptors to the init. Attached ones end with
+//! the agent's connection.
 
 use nix::sys::signal::Signal;
 
@@ -22,7 +22,7 @@ impl Supervisor {
         let why = match (running, descriptors) {
             (Some(held), Some(descriptors)) => match &mut held.init {
                 Some(init) => {
-                    held.execs.push(number);
+                    held.execs.push((number, attachment));
                     let word = InitAsk::Exec(number, program, attachment);
                     return init.lines.say_with(&word, descriptors);
                 }
@@ -36,8 +36,10 @@ impl Supervisor {
 
     pub(super) fn end_execs(&mut self) {
         for held in self.held.values_mut() {
-            for number in std::mem::take(&mut held.execs) {
-                if let Some(init) = &mut held.init {
+            for (number, attachment) in std::mem::take(&mut held.execs) {
+                if attachment != Attachment::Files
+                    && let Some(init) = &mut held.init
+                {
                     let kill = InitAsk::ExecSignal(number, Signal::SIGKILL as i32);
                     init.lines.say(&kill);
                 }
