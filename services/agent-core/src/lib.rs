@@ -5,11 +5,13 @@
 //! - [`reconcile`]: compares them with the node's containers
 //! - [`agent`]: the state machine that drives both
 //! - [`lease_holder`]: the node's lease
+//! - [`lifecycle`]: one container from its start to its exit
 //! - [`report`], `exit.rs`: events about containers, and exits
 
 pub mod agent;
 mod exit;
 pub mod lease_holder;
+pub mod lifecycle;
 pub mod reconcile;
 pub mod report;
 pub mod state;
