@@ -43,10 +43,10 @@ use crate::NO_PROGRAM;
 use crate::config::AgentConfig;
 use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
-use crate::exec::attached::Attached;
+use crate::exec::attached::{Attach, Attached};
 use crate::layout::{self, Layout};
 use crate::preparing::Preparing;
-use crate::runtime::{ContainerDriver, Ends, Exits, Found, RuntimeError};
+use crate::runtime::{ContainerDriver, Exits, Found, RuntimeError};
 pub use deadline::end_all;
 pub(crate) use deadline::supervisor;
 use dormouse_sandbox::procfs;
@@ -404,8 +404,8 @@ impl ContainerDriver for DockerRuntime {
         self.inner.signal(container, Signal::SIGKILL).boxed()
     }
 
-    fn exec(&self, plan: ContainerPlan, ends: Ends) -> BoxFuture<'_, Result<Attached, String>> {
-        exec::exec(Arc::clone(&self.inner), plan, ends).boxed()
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, attach).boxed()
     }
 
     fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {

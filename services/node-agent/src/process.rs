@@ -30,10 +30,10 @@ use dormouse_sandbox::supervisor::Supervised;
 use crate::config::{AgentConfig, Contain};
 use crate::container_plan::{ContainerPlan, PythonPlan};
 use crate::container_record::ContainerRecords;
-use crate::exec::attached::Attached;
+use crate::exec::attached::{Attach, Attached};
 use crate::layout::Layout;
 use crate::preparing::Preparing;
-use crate::runtime::{ContainerDriver, Ends, Exits, Found, RuntimeError};
+use crate::runtime::{ContainerDriver, Exits, Found, RuntimeError};
 use crate::supervisor::{self, Supervisor};
 
 /// Time limit of a start, which takes seconds on a starved machine.
@@ -248,8 +248,8 @@ impl ContainerDriver for ProcessRuntime {
         futures::future::ready(Ok(())).boxed()
     }
 
-    fn exec(&self, plan: ContainerPlan, ends: Ends) -> BoxFuture<'_, Result<Attached, String>> {
-        exec::exec(Arc::clone(&self.inner), plan, ends).boxed()
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, attach).boxed()
     }
 
     fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {

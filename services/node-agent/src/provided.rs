@@ -14,9 +14,9 @@ use crate::blocking::aside;
 use crate::code::Cache;
 use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
-use crate::exec::attached::Attached;
+use crate::exec::attached::{Attach, Attached};
 use crate::python::Environments;
-use crate::runtime::{ContainerDriver, Ends, Found, RuntimeError};
+use crate::runtime::{ContainerDriver, Found, RuntimeError};
 
 /// The wrapped driver and the caches.
 pub struct Provided {
@@ -99,8 +99,8 @@ impl ContainerDriver for Provided {
         self.runtime.kill(container)
     }
 
-    fn exec(&self, plan: ContainerPlan, ends: Ends) -> BoxFuture<'_, Result<Attached, String>> {
-        self.runtime.exec(plan, ends)
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>> {
+        self.runtime.exec(plan, attach)
     }
 
     fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {

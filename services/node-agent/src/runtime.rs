@@ -11,7 +11,7 @@ use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::container_plan::ContainerPlan;
-use crate::exec::attached::{Attached, Terminal};
+use crate::exec::attached::{Attach, Attached};
 
 /// A container found at the agent's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,26 +35,6 @@ pub enum RuntimeError {
     Supervisor(String),
     #[error("the container engine cannot be reached: {0}; is dockerd running?")]
     Engine(String),
-}
-
-/// The ends of another program in a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ends {
-    /// Nobody is attached.
-    Nobody,
-    Pipes,
-    Terminal(Terminal),
-}
-
-impl Ends {
-    /// Returns the terminal.
-    #[must_use]
-    pub const fn terminal(&self) -> Option<&Terminal> {
-        match self {
-            Self::Terminal(terminal) => Some(terminal),
-            Self::Nobody | Self::Pipes => None,
-        }
-    }
 }
 
 /// Exits of containers, from a driver to the agent.
@@ -95,12 +75,12 @@ pub trait ContainerDriver: Send + Sync + 'static {
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
     /// Starts another program, with the container's user, sandbox, limits and environment.
-    fn exec(&self, plan: ContainerPlan, ends: Ends) -> BoxFuture<'_, Result<Attached, String>>;
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>>;
 
     /// Runs another program to its end, without an attached user. `Err` explains a failure.
     fn run(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
         let words = format!("{:?}", plan.argv);
-        let program = self.exec(plan, Ends::Nobody);
+        let program = self.exec(plan, Attach::Nobody);
         async move {
             let mut program = program.await?;
             while program.output.recv().await.is_some() {}

@@ -1,7 +1,8 @@
 //! The privileged half of a node: the supervisor, and the sandboxes of plain processes.
 //!
-//! Code here runs as root next to programs of tenants. It works on plain values: it knows no job, no log, and
-//! no layout of the agent's folders. It has one thread per process, and never waits for an agent or a network.
+//! The crate's processes run as root next to programs of tenants. The crate works on plain values and knows no
+//! job, no log, and no layout of the agent's folders. Each process has one thread, and waits for no agent and no
+//! network.
 //!
 //! - [`supervisor`]: the parent of all inits; `protocol`, `framed_socket`: the way to the agent and to inits
 //! - `init`: the first process of a container, and the start of programs; [`spawn`] without a copy of memory;

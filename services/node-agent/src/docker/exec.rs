@@ -24,9 +24,8 @@ use super::starting::environment;
 use super::{Inner, exit_of, pid_of, words};
 use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
-use crate::exec::attached::{Attached, Control, Input, Size};
+use crate::exec::attached::{Attach, Attached, Control, Input, Size};
 use crate::logs::Stream;
-use crate::runtime::Ends;
 
 const PIECES: usize = 4;
 
@@ -126,14 +125,14 @@ async fn ended(docker: Docker, exec: String, closed: oneshot::Receiver<()>) -> E
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,
-    ends: Ends,
+    attach: Attach,
 ) -> Result<Attached, String> {
     let text = |error: Error| words(&error);
     let name = inner.name(&plan.container);
     let argv = plan.argv.clone();
     let env = aside(move || environment(&plan)).await;
     let mut env = env.ok_or("its environment cannot be read")??;
-    let terminal = ends.terminal();
+    let terminal = attach.terminal();
     let kind = terminal.and_then(|it| it.kind.as_ref());
     env.extend(kind.map(|kind| format!("TERM={kind}")));
     let has_terminal = terminal.is_some();
@@ -142,7 +141,7 @@ pub(super) async fn exec(
     let options = ExecConfig {
         cmd: Some(argv),
         env: Some(env),
-        attach_stdin: Some(ends != Ends::Nobody),
+        attach_stdin: Some(attach != Attach::Nobody),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         tty: Some(has_terminal),

@@ -19,7 +19,6 @@ use dormouse_sandbox::folder::User;
 use dormouse_sandbox::protocol::{Attachment, ExecExit};
 
 use crate::logs::Stream;
-use crate::runtime::Ends as Kind;
 
 const PIECE: usize = 16 << 10;
 
@@ -41,6 +40,26 @@ pub struct Terminal {
     pub size: Size,
     #[serde(default)]
     pub kind: Option<String>,
+}
+
+/// The user to attach to another program in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attach {
+    /// Nobody is attached.
+    Nobody,
+    Pipes,
+    Terminal(Terminal),
+}
+
+impl Attach {
+    /// Returns the terminal.
+    #[must_use]
+    pub const fn terminal(&self) -> Option<&Terminal> {
+        match self {
+            Self::Terminal(terminal) => Some(terminal),
+            Self::Nobody | Self::Pipes => None,
+        }
+    }
 }
 
 /// Control over a running program.
@@ -112,11 +131,11 @@ pub struct Ends {
 ///
 /// # Errors
 /// Kernel errors.
-pub fn ends(kind: &Kind, user: Option<User>) -> io::Result<Ends> {
-    let ends = match kind {
-        Kind::Nobody => nobodys(),
-        Kind::Pipes => at_pipes()?,
-        Kind::Terminal(terminal) => at_terminal(terminal)?,
+pub fn ends(attach: &Attach, user: Option<User>) -> io::Result<Ends> {
+    let ends = match attach {
+        Attach::Nobody => nobodys(),
+        Attach::Pipes => at_pipes()?,
+        Attach::Terminal(terminal) => at_terminal(terminal)?,
     };
     if let Some(User { uid, gid }) = user {
         let (uid, gid) = (

@@ -13,8 +13,7 @@ use dormouse_sandbox::protocol::ExecExit;
 use super::Inner;
 use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
-use crate::exec::attached::{self, Attached, Control, Size};
-use crate::runtime::Ends;
+use crate::exec::attached::{self, Attach, Attached, Control, Size};
 use crate::supervisor::Supervisor;
 
 struct OfSupervisor {
@@ -44,17 +43,17 @@ impl Control for OfSupervisor {
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,
-    ends: Ends,
+    attach: Attach,
 ) -> Result<Attached, String> {
     let (container, user) = (plan.container.clone(), plan.user);
     let preparing = Arc::clone(&inner);
     let program = aside(move || preparing.program(&plan)).await;
     let mut program = program.ok_or("it cannot be prepared: the disk does not answer")??;
-    let kind = ends.terminal().and_then(|it| it.kind.clone());
+    let kind = attach.terminal().and_then(|it| it.kind.clone());
     program
         .env
         .extend(kind.map(|kind| ("TERM".to_owned(), kind)));
-    let ends = attached::ends(&ends, user);
+    let ends = attached::ends(&attach, user);
     let ends = ends.map_err(|error| format!("nobody can be attached to it: {error}"))?;
     let supervisor = inner.supervisor.clone();
     let (number, ended) = supervisor.exec(&container, program, ends.theirs);

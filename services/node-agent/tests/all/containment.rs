@@ -20,8 +20,9 @@ use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
+use dormouse_node_agent::exec::attached::Attach;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::{ContainerDriver, Ends};
+use dormouse_node_agent::runtime::ContainerDriver;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 use dormouse_sandbox::folder::User;
 use dormouse_sandbox::procfs::stat;
@@ -278,7 +279,11 @@ impl Node {
         started.unwrap_or_else(|error| panic!("{}: {error}", attempt.name));
         let script = format!("{}\necho TRIED", attempt.script);
         plan.argv = ["/bin/sh", "-c", &script].map(str::to_owned).into();
-        let mut attached = self.runtime.exec(plan, Ends::Pipes).await.expect("started");
+        let mut attached = self
+            .runtime
+            .exec(plan, Attach::Pipes)
+            .await
+            .expect("started");
         let mut said = Vec::new();
         let patience = Duration::from_secs(30);
         let until = tokio::time::Instant::now() + patience;
