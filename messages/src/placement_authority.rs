@@ -152,6 +152,7 @@ fn role(event: &Event) -> Role<'_> {
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
         | Event::GatewayLost(_)
+        | Event::LogArchived(_)
         | Event::NodeGpuReconciled(_) => Role::Other,
     }
 }

@@ -72,6 +72,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
         | Event::GatewayLost(_)
+        | Event::LogArchived(_)
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
         | Event::ContainerGpuUsed(_)

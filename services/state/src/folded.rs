@@ -58,7 +58,8 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
         | Event::GatewayLost(_) => true,
-        Event::MemberAcknowledged(_)
+        Event::LogArchived(_)
+        | Event::MemberAcknowledged(_)
         | Event::NotebookObserved(_)
         | Event::SubmissionReceived(_)
         | Event::JobRefused(_)
@@ -150,6 +151,7 @@ pub(crate) const fn by_queues(event: &Event) -> bool {
         | Event::PlanMissed(_)
         | Event::PartitionWarned(_)
         | Event::GatewayLost(_)
+        | Event::LogArchived(_)
         | Event::ContainerExecStarted(_)
         | Event::ContainerExecEnded(_)
         | Event::ContainerGpuUsed(_)
