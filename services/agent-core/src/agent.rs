@@ -14,8 +14,8 @@ use dormouse_messages::{
     Amounts, ContainerId, Event, Fold as _, Incarnation, JobId, NodeId, Recorded, Sequence,
 };
 
-use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile};
-use crate::state::{AgentState, Announced};
+use crate::reconcile::{Action, Effect, Ending, Life, Machine, Observed, apply, reconcile};
+use crate::state::AgentState;
 use crate::{Exit, report};
 
 /// Limit on reconciliations per turn; one can enable the next.
@@ -84,25 +84,6 @@ pub struct Adopted {
 pub struct Report {
     pub event: Event,
     pub causes: Vec<Sequence>,
-}
-
-/// Work for the driver.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// Answered by [`Agent::listed`].
-    List,
-    Start(ContainerId, Sequence),
-    Stop(ContainerId),
-    Evict(ContainerId, String),
-    Save(ContainerId, Sequence),
-    /// Hand a container its task orders up to this one.
-    Give(ContainerId, Sequence),
-    /// Free a container's record, as its exit is on the log.
-    Forget(ContainerId, Sequence),
-    /// Tell the containers of an incarnation their members.
-    Announce(JobId, Incarnation, Announced),
-    /// Delete the members' file of an incarnation without containers here.
-    Withdraw(JobId, Incarnation),
 }
 
 /// The agent of one node.
@@ -378,21 +359,12 @@ impl Agent {
     }
 
     fn take(&mut self, action: Action) {
-        let effect = match action {
-            Action::Start(id, request) => Effect::Start(id, request),
-            Action::Stop(id) => Effect::Stop(id),
-            Action::Evict(id, reason) => Effect::Evict(id, reason),
-            Action::Save(id, request) => Effect::Save(id, request),
-            Action::Give(id, order) => Effect::Give(id, order),
-            Action::Forget(id, request) => Effect::Forget(id, request),
-            Action::Announce(job, incarnation, announced) => {
-                Effect::Announce(job, incarnation, announced)
-            }
-            Action::Withdraw(job, incarnation) => Effect::Withdraw(job, incarnation),
+        match action {
+            Action::Do(effect) => self.effects.push_back(effect),
             Action::TellStarted(id, pid) => {
                 let causes = self.state.causes(&id);
                 let event = report::started(&id, self.node(), pid);
-                return self.say(event, causes);
+                self.say(event, causes);
             }
             Action::TellExited(id, _, exit) => {
                 let causes = self.state.causes(&id);
@@ -401,7 +373,7 @@ impl Agent {
                     self.say(event, causes.clone());
                 }
                 let event = report::exited(&id, self.node(), exit);
-                return self.say(event, causes);
+                self.say(event, causes);
             }
             Action::Join(incarnation, running) => {
                 let joined = NodeJoined {
@@ -409,10 +381,9 @@ impl Agent {
                     running,
                     ..self.offer.joined.clone()
                 };
-                return self.say(joined, Vec::new());
+                self.say(joined, Vec::new());
             }
-        };
-        self.effects.push_back(effect);
+        }
     }
 }
 

@@ -62,25 +62,39 @@ pub enum Ending {
     Evicting,
 }
 
-/// An action of the agent.
+/// An action of the agent: work on the node, or a fact to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
+    Do(Effect),
+    TellStarted(ContainerId, u32),
+    TellExited(ContainerId, Sequence, Exit),
+    /// Append `node.joined` with the running containers.
+    Join(u64, Vec<ContainerId>),
+}
+
+/// Work on the node, for the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Answered by [`crate::Agent::listed`].
+    List,
     Start(ContainerId, Sequence),
     Stop(ContainerId),
     Evict(ContainerId, String),
     Save(ContainerId, Sequence),
     /// Hand a container its task orders up to this one.
     Give(ContainerId, Sequence),
-    TellStarted(ContainerId, u32),
-    TellExited(ContainerId, Sequence, Exit),
     /// Free a container's record, as its exit is on the log.
     Forget(ContainerId, Sequence),
     /// Tell the containers of an incarnation their members.
     Announce(JobId, Incarnation, Announced),
     /// Delete the members' file of an incarnation without containers here.
     Withdraw(JobId, Incarnation),
-    /// Append `node.joined` with the running containers.
-    Join(u64, Vec<ContainerId>),
+}
+
+impl From<Effect> for Action {
+    fn from(effect: Effect) -> Self {
+        Self::Do(effect)
+    }
 }
 
 /// Reason for evictions while fenced.
@@ -162,7 +176,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
             Some(reason) => {
                 leaving = true;
                 if seen.ending != Ending::Evicting {
-                    actions.push(Action::Evict(id.clone(), reason));
+                    actions.push(Effect::Evict(id.clone(), reason).into());
                 }
             }
             None => {
@@ -207,13 +221,13 @@ fn announcements(
             && told != Some(&members.announced)
         {
             let announced = members.announced.clone();
-            actions.push(Action::Announce(job.clone(), *incarnation, announced));
+            actions.push(Effect::Announce(job.clone(), *incarnation, announced).into());
         }
     }
     let held: BTreeSet<_> = machine.containers.keys().map(life).collect();
     let unread = machine.told.keys();
     let unread = unread.filter(|life| !lives.contains(life) && !held.contains(life));
-    actions.extend(unread.map(|(job, incarnation)| Action::Withdraw(job.clone(), *incarnation)));
+    actions.extend(unread.map(|(job, life)| Effect::Withdraw(job.clone(), *life).into()));
     actions
 }
 
@@ -238,18 +252,18 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
         && seen.given < Some(order)
         && want.want == Want::Run
     {
-        actions.push(Action::Give(id.clone(), order));
+        actions.push(Effect::Give(id.clone(), order).into());
     }
     if want.want == Want::Stop {
         if seen.ending == Ending::No {
-            actions.push(Action::Stop(id.clone()));
+            actions.push(Effect::Stop(id.clone()).into());
         }
     } else if let Some(save) = want.save
         && matches!(seen.life, Life::Running(_))
         && seen.asked < Some(save)
         && seen.ending == Ending::No
     {
-        actions.push(Action::Save(id.clone(), save));
+        actions.push(Effect::Save(id.clone(), save).into());
     }
 }
 
@@ -266,7 +280,7 @@ fn ended(
             actions.push(Action::TellExited(id.clone(), want.request, exit));
         }
         (_, Some(_)) => {}
-        (_, None) => actions.push(Action::Forget(id.clone(), seen.request)),
+        (_, None) => actions.push(Effect::Forget(id.clone(), seen.request).into()),
     }
 }
 
@@ -277,7 +291,7 @@ fn absent(
     may_start: bool,
     actions: &mut Vec<Action>,
 ) {
-    let never = |reason: String| Exit::evicted(format!("it never started: {reason}"));
+    let never = |reason: String| Exit::evicted(format!("it never started: {reason}").into());
     let exit = match (&want.want, want.known) {
         (_, Known::Started | Known::Exited) => Exit::evicted(
             "it is gone without an exit record: killed with its supervisor, or the machine \
@@ -289,7 +303,7 @@ fn absent(
         (Want::Run, Known::Nothing) if machine.is_set_back(id, want) => never(SET_BACK.to_owned()),
         (Want::Run, Known::Nothing) => {
             if may_start && !machine.has_other_incarnation(id) {
-                actions.push(Action::Start(id.clone(), want.request));
+                actions.push(Effect::Start(id.clone(), want.request).into());
             }
             return;
         }
@@ -314,13 +328,7 @@ fn join(state: &AgentState, machine: &Machine) -> Action {
 pub fn apply(machine: &mut Machine, action: &Action) {
     let containers = &mut machine.containers;
     match action {
-        Action::Start(id, request) => {
-            containers.insert(id.clone(), Observed::new(*request, Life::Starting));
-        }
-        Action::Stop(id) => set(containers, id, |seen| seen.ending = Ending::Stopping),
-        Action::Evict(id, _) => set(containers, id, |seen| seen.ending = Ending::Evicting),
-        Action::Save(id, request) => set(containers, id, |seen| seen.asked = Some(*request)),
-        Action::Give(id, order) => set(containers, id, |seen| seen.given = Some(*order)),
+        Action::Do(effect) => begun(machine, effect),
         Action::TellStarted(id, _) => set(containers, id, |seen| seen.told = Known::Started),
         Action::TellExited(id, request, exit) => {
             let seen = containers
@@ -328,17 +336,31 @@ pub fn apply(machine: &mut Machine, action: &Action) {
                 .or_insert_with(|| Observed::new(*request, Life::Ended(exit.clone())));
             seen.told = Known::Exited;
         }
-        Action::Forget(id, _) => {
+        Action::Join(life, _) => machine.joined = Some(*life),
+    }
+}
+
+fn begun(machine: &mut Machine, effect: &Effect) {
+    let containers = &mut machine.containers;
+    match effect {
+        Effect::List => {}
+        Effect::Start(id, request) => {
+            containers.insert(id.clone(), Observed::new(*request, Life::Starting));
+        }
+        Effect::Stop(id) => set(containers, id, |seen| seen.ending = Ending::Stopping),
+        Effect::Evict(id, _) => set(containers, id, |seen| seen.ending = Ending::Evicting),
+        Effect::Save(id, request) => set(containers, id, |seen| seen.asked = Some(*request)),
+        Effect::Give(id, order) => set(containers, id, |seen| seen.given = Some(*order)),
+        Effect::Forget(id, _) => {
             containers.remove(id);
         }
-        Action::Announce(job, incarnation, announced) => {
+        Effect::Announce(job, incarnation, announced) => {
             let life = (job.clone(), *incarnation);
             machine.told.insert(life, announced.clone());
         }
-        Action::Withdraw(job, incarnation) => {
+        Effect::Withdraw(job, incarnation) => {
             machine.told.remove(&(job.clone(), *incarnation));
         }
-        Action::Join(life, _) => machine.joined = Some(*life),
     }
 }
 

@@ -31,7 +31,7 @@ use clap::{CommandFactory, FromArgMatches};
 use cli::global::Output;
 use cli::{Cli, Command};
 use dormouse_messages::sanitize;
-use dormouse_node_agent::python::install;
+use dormouse_sandbox::one_shot;
 use tokio::runtime::Builder;
 
 /// Events are many small allocations on many threads.
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         && command == "supervisor"
         && Path::new(folder).is_absolute()
     {
-        let ended = dormouse_node_agent::supervisor::run(Path::new(folder));
+        let ended = dormouse_sandbox::supervisor::run(Path::new(folder));
         return ended.map_or_else(
             |error| ExitCode::from(error::print(&error.into(), Output::Table)),
             |()| ExitCode::SUCCESS,
@@ -54,9 +54,9 @@ fn main() -> ExitCode {
     }
     if let [command, flag, orders] = &words[..]
         && command == "supervisor"
-        && flag == install::FLAG
+        && flag == one_shot::FLAG
     {
-        let failed = install::run(&orders.to_string_lossy());
+        let failed = one_shot::run(&orders.to_string_lossy());
         return ExitCode::from(error::print(&failed.into(), Output::Table));
     }
     let cli = match parsed() {

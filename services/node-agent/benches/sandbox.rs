@@ -16,9 +16,9 @@ use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::ContainerRuntime;
-use dormouse_node_agent::user::User;
+use dormouse_node_agent::runtime::ContainerDriver;
 use dormouse_runtime::{Clock as _, SystemClock};
+use dormouse_sandbox::folder::User;
 use tokio::sync::mpsc;
 
 const USER: User = User {
@@ -88,7 +88,7 @@ impl Node {
         ended.expect("it ends").expect("open");
         let said = fs::read_to_string(printed).expect("it prints");
         let at_ns: f64 = said.trim().parse().expect("nanoseconds");
-        self.runtime.forget(&id, Sequence(1)).await;
+        self.runtime.remove(&id, Sequence(1)).await;
         at_ns / 1e6 - called.as_micros() as f64 / 1e3
     }
 }

@@ -1,7 +1,8 @@
 //! Reports which features this machine offers to an agent, for `dormouse cluster doctor`.
 
+use dormouse_sandbox::cgroups::Cgroups;
+
 use crate::docker::engine_answers;
-use crate::supervisor::group::Cgroups;
 
 /// Checks that a container engine answers.
 ///

@@ -30,6 +30,7 @@ use dormouse_messages::{
     AuxiliaryRoles, ContainerId, Event, Incarnation, JobId, Rank, Sequence, Timestamp,
 };
 use dormouse_runtime::{Clock, SystemClock};
+use dormouse_sandbox::protocol::Gone;
 
 use crate::AgentError;
 use crate::config::AgentConfig;
@@ -40,12 +41,11 @@ use crate::logs::Alive;
 use crate::members::{self, Answers};
 use crate::plan;
 use crate::report::{self, Reports};
-use crate::runtime::ContainerRuntime;
+use crate::runtime::ContainerDriver;
 use crate::snapshot::AgentSnapshot;
 use crate::state::AgentState;
 use crate::store::Store;
-use crate::supervisor::client::Supervisor;
-use crate::supervisor::protocol::Gone;
+use crate::supervisor::Supervisor;
 use crate::tasks::{Orders, TaskFiles};
 use crate::usage::Count;
 use crate::watch::{Complete, Watch, Watched};
@@ -59,7 +59,7 @@ pub struct Agent {
     config: AgentConfig,
     marks: ContainerRecords,
     core: Core,
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn ContainerDriver>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
     alive: Alive,
     store: Option<Store>,
@@ -83,7 +83,7 @@ impl Agent {
     #[must_use]
     pub fn new(
         (config, marks, alive, store): (AgentConfig, ContainerRecords, Alive, Option<Store>),
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn ContainerDriver>,
         reports: Reports,
         mut kept: Option<AgentSnapshot>,
         (term, leased, supervisor): (watch::Sender<LeaseTerm>, bool, Option<Supervisor>),
@@ -270,7 +270,7 @@ impl Agent {
             Effect::Give(id, _) => self.tell(&id, container::Give(self.orders(&id))),
             Effect::Forget(id, request) => {
                 self.actors.remove(&id);
-                ctx.spawn(self.runtime.forget(&id, request).into_actor(self));
+                ctx.spawn(self.runtime.remove(&id, request).into_actor(self));
             }
             Effect::Announce(job, incarnation, announced) => {
                 self.announce(&job, incarnation, &announced);

@@ -15,9 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use dormouse_messages::Incarnation;
-
-use crate::folder::{Below, Entry, Folder};
-use crate::user::User;
+use dormouse_sandbox::folder::{Below, Entry, Folder, User};
 
 /// Larger checkpoints are used unsealed.
 const FILES_LIMIT: usize = 10_000;

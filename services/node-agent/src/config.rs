@@ -10,11 +10,11 @@ use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, Gpu};
 use dormouse_messages::job::Mount;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{Amounts, NodeId};
+use dormouse_sandbox::folder::User;
 
 use crate::layout::Layout;
 use crate::nvml;
 use crate::rotate::LogBounds;
-use crate::user::User;
 
 /// The runtime of the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

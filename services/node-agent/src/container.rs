@@ -20,8 +20,9 @@ use actix::prelude::*;
 use futures::future::AbortHandle;
 use nix::sys::signal::Signal;
 
-use dormouse_agent_core::Exit;
+use dormouse_agent_core::lifecycle::{Leaving, Lifecycle, Step};
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_sandbox::folder::Below;
 
 pub use messages::{
     Announced, Before, Ended, Evict, Give, How, Note, Save, Start, Stop, Warn, What,
@@ -29,9 +30,9 @@ pub use messages::{
 pub use readiness::{Asked, Readiness, SILENCE};
 pub use storing::Storage;
 
+use crate::blocking::{LOOK_TIMEOUT, aside, aside_in_time};
 use crate::container_record::{ContainerRecord, ContainerRecords};
-use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
-use crate::runtime::ContainerRuntime;
+use crate::runtime::ContainerDriver;
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};
 
@@ -41,8 +42,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
 const KILL_AGAIN: Duration = Duration::from_millis(200);
-
-const START_GRACE: Duration = Duration::from_secs(2);
 
 /// Minimum time between reports of progress and of unrequested checkpoints, by the log's contract.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -56,28 +55,36 @@ struct Saving {
     deadline: Instant,
 }
 
+/// The reader of a container's files.
+enum Watching {
+    Nothing,
+    Idle(Watched),
+    /// A look, or the start, has the reader.
+    Looking,
+    /// The look under way has timed out.
+    Hung,
+}
+
+impl From<Option<Watched>> for Watching {
+    fn from(watch: Option<Watched>) -> Self {
+        watch.map_or(Self::Nothing, Self::Idle)
+    }
+}
+
 /// A container's actor.
 pub struct Container {
     id: ContainerId,
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn ContainerDriver>,
     agent: Recipient<Note>,
     directory: Below,
     marks: ContainerRecords,
     mark: ContainerRecord,
-    is_running: bool,
-    watch: Option<Watched>,
-    is_looking: bool,
+    lifecycle: Lifecycle,
+    watch: Watching,
     is_chief: bool,
     readiness: Readiness,
-    /// The look under way has timed out.
-    is_hung: bool,
     next_look: Option<SpawnHandle>,
     saving: Option<Saving>,
-    is_leaving: bool,
-    deferred: Option<Evict>,
-    deferred_stop: Option<Stop>,
-    evicted: Option<String>,
-    exit: Option<Exit>,
     last_saved: Option<Instant>,
     unsaid_checkpoint: Option<Saved>,
     last_progress: Option<Instant>,
@@ -98,33 +105,35 @@ impl Container {
     #[must_use]
     pub fn new(
         (marks, mark): (ContainerRecords, ContainerRecord),
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn ContainerDriver>,
         agent: Recipient<Note>,
         directory: Below,
         is_running: bool,
         (watch, readiness): (Option<Watched>, Readiness),
         storage: Option<Storage>,
     ) -> Self {
+        let leaving = match (mark.is_stopped, mark.is_leaving) {
+            (true, _) => Leaving::Stopped,
+            (false, true) => Leaving::BySave,
+            (false, false) => Leaving::No,
+        };
         Self {
             id: mark.container.clone(),
             runtime,
             agent,
-            is_running,
-            is_looking: watch.is_some(),
+            lifecycle: if is_running {
+                Lifecycle::Running(leaving)
+            } else {
+                Lifecycle::starting()
+            },
             is_chief: watch.as_ref().is_some_and(Watched::is_chief),
             readiness,
-            watch,
-            is_hung: false,
+            watch: watch.into(),
             next_look: None,
-            is_leaving: mark.is_leaving,
             marks,
             mark,
             directory,
             saving: None,
-            deferred: None,
-            deferred_stop: None,
-            evicted: None,
-            exit: None,
             last_saved: None,
             unsaid_checkpoint: None,
             last_progress: None,
@@ -177,7 +186,7 @@ impl Container {
         let kill = async move { runtime.kill(&id).await };
         ctx.spawn(kill.into_actor(self).map(|killed, actor, ctx| {
             if let Err(error) = killed
-                && actor.exit.is_none()
+                && actor.lifecycle.exit().is_none()
             {
                 tracing::warn!(container = %actor.id, %error, "cannot be killed; trying again");
                 ctx.run_later(LOOK, |actor, ctx| actor.kill(ctx));
@@ -187,58 +196,53 @@ impl Container {
 
     fn kill_after(&self, grace: Duration, ctx: &mut Context<Self>) {
         ctx.run_later(grace, |actor, ctx| {
-            if actor.exit.is_none() {
+            if actor.lifecycle.exit().is_none() {
                 tracing::info!(container = %actor.id, "its grace is over; killed");
                 actor.kill(ctx);
             }
         });
     }
 
-    fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
-        if self.exit.is_some() {
-            return;
+    fn take(&mut self, steps: Vec<Step>, ctx: &mut Context<Self>) {
+        if !steps.is_empty() && self.lifecycle.has_started() {
+            self.ask_no_more(ctx);
         }
-        self.ask_no_more(ctx);
-        if !self.is_leaving && !self.mark.is_stopped {
-            self.note(|mark| mark.is_stopped = true);
-            self.signal(Signal::SIGTERM, ctx);
-        }
-        self.kill_after(stop.grace, ctx);
-    }
-
-    fn evict(&mut self, evict: Evict, ctx: &mut Context<Self>) {
-        self.ask_no_more(ctx);
-        tracing::warn!(container = %self.id, reason = evict.reason, "taken away");
-        self.note(|mark| mark.evicted = Some(evict.reason.clone()));
-        self.evicted = Some(evict.reason);
-        if self.exit.is_some() {
-            self.finish(ctx);
-            return;
-        }
-        if evict.grace.is_zero() {
-            self.kill(ctx);
-        } else {
-            self.signal(Signal::SIGTERM, ctx);
-            self.kill_after(evict.grace, ctx);
+        for step in steps {
+            match step {
+                Step::NoteStopped => self.note(|mark| mark.is_stopped = true),
+                Step::NoteEvicted(reason) => {
+                    tracing::warn!(container = %self.id, reason, "taken away");
+                    self.note(|mark| mark.evicted = Some(reason.clone()));
+                }
+                Step::Terminate => self.signal(Signal::SIGTERM, ctx),
+                Step::Kill => self.kill(ctx),
+                Step::KillAfter(grace) => self.kill_after(grace, ctx),
+                Step::AbandonStart(grace) => {
+                    self.fetch_no_more();
+                    if grace.is_zero() {
+                        self.kill_as_it_starts(ctx);
+                    } else {
+                        ctx.run_later(grace, Self::kill_as_it_starts);
+                    }
+                }
+                Step::Finish => self.finish(ctx),
+            }
         }
     }
 
     fn now_running(&mut self, pid: u32, ctx: &mut Context<Self>) {
-        self.is_running = true;
+        let steps = self.lifecycle.started();
         self.tell(What::Running(pid));
         self.ask_if_ready(ctx);
-        if let Some(evict) = self.deferred.take() {
-            self.evict(evict, ctx);
-        } else if let Some(stop) = self.deferred_stop.take() {
-            self.stop(&stop, ctx);
-        }
+        self.take(steps, ctx);
     }
 
     fn look(&mut self, ctx: &mut Context<Self>) {
-        let Some(mut watch) = self.watch.take() else {
-            return;
+        let mut watch = match std::mem::replace(&mut self.watch, Watching::Looking) {
+            Watching::Idle(watch) => watch,
+            other => return self.watch = other,
         };
-        let at_exit = self.exit.is_some();
+        let at_exit = self.lifecycle.exit().is_some();
         let orders = std::mem::take(&mut self.orders);
         let late = ctx.run_later(LOOK_TIMEOUT, |actor, ctx| actor.hung(ctx));
         let look = aside(move || {
@@ -247,19 +251,18 @@ impl Container {
         });
         ctx.spawn(look.into_actor(self).map(move |looked, actor, ctx| {
             ctx.cancel_future(late);
-            actor.is_hung = false;
             let Some((watch, look)) = looked else {
                 tracing::error!(container = %actor.id, "looking at its files failed");
-                actor.is_looking = false;
+                actor.watch = Watching::Nothing;
                 actor.finish(ctx);
                 return;
             };
-            actor.watch = Some(watch);
+            actor.watch = Watching::Idle(watch);
             actor.found(look, ctx);
             if at_exit {
-                actor.is_looking = false;
+                actor.watch = Watching::Nothing;
                 actor.finish(ctx);
-            } else if actor.exit.is_some() {
+            } else if actor.lifecycle.exit().is_some() {
                 actor.look(ctx);
             } else {
                 let waits = actor.saving.is_some() || actor.readiness.is_awaited();
@@ -272,7 +275,7 @@ impl Container {
 
     /// Goes on without a hanging look until the file system answers.
     fn hung(&mut self, ctx: &mut Context<Self>) {
-        self.is_hung = true;
+        self.watch = Watching::Hung;
         let path = self.directory.path();
         let problem = format!(
             "the file system of its checkpoints or of {} does not answer",
@@ -281,9 +284,7 @@ impl Container {
         tracing::warn!(container = %self.id, problem, "looking at its files is given up for now");
         self.problem = Some(problem);
         self.fail_late_save();
-        if self.exit.is_some() {
-            self.finish(ctx);
-        }
+        self.finish(ctx);
     }
 
     fn fail_late_save(&mut self) {
@@ -299,7 +300,7 @@ impl Container {
         }
         self.next_look = Some(ctx.run_later(pause, |actor, ctx| {
             actor.next_look = None;
-            if actor.exit.is_none() {
+            if actor.lifecycle.exit().is_none() {
                 actor.look(ctx);
             }
         }));
@@ -359,7 +360,7 @@ impl Container {
         let Some(saving) = self.saving.take() else {
             return;
         };
-        self.is_leaving = false;
+        self.lifecycle.leaves(false);
         let reason = match &self.problem {
             Some(problem) => format!("{why}; {problem}"),
             None => why.to_owned(),
@@ -368,18 +369,17 @@ impl Container {
     }
 
     fn finish(&mut self, ctx: &mut Context<Self>) {
-        if self.exit.is_none() {
+        if self.lifecycle.exit().is_none() {
             return;
         }
         self.say_what_is_due(true, ctx);
-        if self.is_storing() && self.evicted.is_none() {
+        if self.is_storing() && !self.lifecycle.is_evicted() {
             return;
         }
-        let Some(exit) = self.exit.take() else {
+        let Some(exit) = self.lifecycle.report() else {
             return;
         };
         self.save_failed("it exited without a new complete checkpoint");
-        let exit = exit.with_eviction(self.evicted.take());
         self.tell(What::Ended(exit));
         ctx.stop();
     }
@@ -389,7 +389,7 @@ impl Actor for Container {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if self.is_running {
+        if self.lifecycle.has_started() {
             self.ask_if_ready(ctx);
             self.look(ctx);
         }
@@ -401,7 +401,7 @@ impl Handler<Save> for Container {
 
     fn handle(&mut self, save: Save, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        if self.is_chief && self.is_looking {
+        if self.is_chief && !matches!(self.watch, Watching::Nothing) {
             self.saving = Some(Saving {
                 request: save.request,
                 since: now,
@@ -409,7 +409,7 @@ impl Handler<Save> for Container {
             });
             self.problem = None;
             ctx.run_later(save.grace, |actor, _| {
-                if actor.is_hung {
+                if matches!(actor.watch, Watching::Hung) {
                     actor.fail_late_save();
                 }
             });
@@ -422,7 +422,7 @@ impl Handler<Save> for Container {
         match save.how {
             How::Signal(signal) => {
                 if save.ends_it {
-                    self.is_leaving = true;
+                    self.lifecycle.leaves(true);
                     self.note(|mark| mark.is_leaving = true);
                 }
                 self.signal(signal, ctx);
@@ -431,7 +431,7 @@ impl Handler<Save> for Container {
                 let runtime = Arc::clone(&self.runtime);
                 let grace = save.grace;
                 let run = async move {
-                    match tokio::time::timeout(grace, runtime.beside(*plan)).await {
+                    match tokio::time::timeout(grace, runtime.run(*plan)).await {
                         Ok(done) => done,
                         Err(_) => Err("it did not end within checkpoint.grace_s".to_owned()),
                     }
@@ -462,7 +462,7 @@ impl Handler<Give> for Container {
 
     fn handle(&mut self, Give(orders): Give, ctx: &mut Context<Self>) {
         self.orders.extend(orders);
-        if self.is_running && self.watch.is_some() {
+        if self.lifecycle.has_started() {
             self.look_in(Duration::ZERO, ctx);
         }
     }
@@ -479,28 +479,18 @@ impl Handler<Warn> for Container {
 impl Handler<Stop> for Container {
     type Result = ();
 
-    fn handle(&mut self, stop: Stop, ctx: &mut Context<Self>) {
-        if self.is_running {
-            self.stop(&stop, ctx);
-        } else {
-            self.deferred_stop = Some(stop);
-            self.fetch_no_more();
-            ctx.run_later(START_GRACE, Self::kill_as_it_starts);
-        }
+    fn handle(&mut self, Stop { grace }: Stop, ctx: &mut Context<Self>) {
+        let steps = self.lifecycle.stop(grace);
+        self.take(steps, ctx);
     }
 }
 
 impl Handler<Evict> for Container {
     type Result = ();
 
-    fn handle(&mut self, evict: Evict, ctx: &mut Context<Self>) {
-        if self.is_running {
-            self.evict(evict, ctx);
-        } else {
-            self.deferred = Some(evict);
-            self.fetch_no_more();
-            self.kill_as_it_starts(ctx);
-        }
+    fn handle(&mut self, Evict { reason, grace }: Evict, ctx: &mut Context<Self>) {
+        let steps = self.lifecycle.evict(reason, grace);
+        self.take(steps, ctx);
     }
 }
 
@@ -508,16 +498,16 @@ impl Handler<Ended> for Container {
     type Result = ();
 
     fn handle(&mut self, Ended(exit): Ended, ctx: &mut Context<Self>) {
-        if self.exit.is_some() {
+        if !self.lifecycle.ended(exit) {
             return;
         }
-        self.exit = Some(exit);
-        if !self.is_running {
+        match self.watch {
             // The start is reported first.
-        } else if !self.is_looking || self.is_hung {
-            self.finish(ctx);
-        } else if self.watch.is_some() {
-            self.look(ctx);
+            _ if !self.lifecycle.has_started() => {}
+            Watching::Nothing | Watching::Hung => self.finish(ctx),
+            Watching::Idle(_) => self.look(ctx),
+            // The look under way is followed by a last one.
+            Watching::Looking => {}
         }
     }
 }

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Python, Sequence, Workdir};
+use dormouse_sandbox::folder::User;
 
 use crate::layout;
-use crate::user::User;
 
 /// All inputs of a container's start.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,11 +18,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_sandbox::folder::{Below, Folder};
+use dormouse_sandbox::supervisor::Supervised;
 
-use crate::folder::{Below, Folder};
 use crate::jupyter;
 use crate::layout::Layout;
-use crate::procfs::{self, Identity};
 
 /// Limit on a mark's bytes. The longest line is a reason.
 const MARK_BYTES: u64 = 16 * 1024;
@@ -36,21 +36,13 @@ const HASH_DIGITS: usize = 64;
 pub struct ContainerRecord {
     pub container: ContainerId,
     pub request: Sequence,
+    /// The supervisor that holds the container.
     pub supervised: Option<Supervised>,
     pub is_stopped: bool,
     pub asked: Option<Sequence>,
     pub is_leaving: bool,
     pub evicted: Option<String>,
     pub environment: Option<String>,
-}
-
-/// The process that stands for a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Supervised {
-    /// The boot id. Pids and ticks are valid within one boot.
-    pub boot: String,
-    pub pid: u32,
-    pub started_ticks: u64,
 }
 
 /// The position of copied output, per stream.
@@ -74,27 +66,6 @@ pub struct CopiedStream {
 pub struct ContainerRecords {
     folder: Below,
     key: [u8; blake3::KEY_LEN],
-}
-
-impl Supervised {
-    /// Describes a supervisor of this boot.
-    #[must_use]
-    pub fn by_supervisor(identity: Identity) -> Self {
-        Self {
-            boot: procfs::boot_id().to_owned(),
-            pid: identity.pid,
-            started_ticks: identity.started_ticks,
-        }
-    }
-
-    /// Returns the process if it is of this boot.
-    #[must_use]
-    pub fn identity(&self) -> Option<Identity> {
-        (self.boot == procfs::boot_id()).then_some(Identity {
-            pid: self.pid,
-            started_ticks: self.started_ticks,
-        })
-    }
 }
 
 impl ContainerRecord {

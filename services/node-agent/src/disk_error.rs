@@ -3,25 +3,16 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use nix::libc;
-
 use dormouse_agent_core::NotStarted;
-use dormouse_messages::events::NodeFault;
+use dormouse_sandbox::StartError;
+use dormouse_sandbox::folder::Below;
 
-use crate::folder::Below;
+use crate::supervisor::not_started;
 
 /// Explains a failed start by an error at the agent's own path.
 #[must_use]
 pub fn of_disk(what: &str, path: &Path, error: &io::Error) -> NotStarted {
-    let of_node = match error.raw_os_error() {
-        _ if is_of_the_disk(error) => Some(NodeFault::Disk),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Some(NodeFault::Processes),
-        _ => None,
-    };
-    NotStarted {
-        why: disk(what, path, error),
-        fault: of_node,
-    }
+    not_started(StartError::of_disk(what, path, error))
 }
 
 /// Explains a failed start by an error in a folder that jobs write to. An exceeded quota is the job's fault.
@@ -41,31 +32,12 @@ pub fn of_jobs_folder(what: &str, folder: &Below, error: &io::Error) -> NotStart
     }
 }
 
-/// Reports whether the error lies with this node's disk.
-fn is_of_the_disk(error: &io::Error) -> bool {
-    use ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    let full_or_closed = matches!(
-        error.kind(),
-        StorageFull | QuotaExceeded | PermissionDenied | ReadOnlyFilesystem
-    );
-    full_or_closed || error.raw_os_error() == Some(libc::EIO)
-}
-
-/// Describes a file's error, with advice.
-fn disk(what: &str, path: &Path, error: &io::Error) -> String {
-    let advice = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free space on this node's disk",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; let the node's agent write there"
-        }
-        _ => "",
-    };
-    format!("{what} {}: {error}{advice}", path.display())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use dormouse_messages::events::NodeFault;
+    use nix::libc;
 
     use super::*;
 

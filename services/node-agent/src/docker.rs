@@ -5,7 +5,7 @@
 //! - Folders keep their host paths, as under the process runtime.
 //!
 //! Files: `body` create requests, `deadline` ends all containers, `exec` attached programs, `layers` other
-//! writes, `network` ports and addresses, `output` copied output, `pauses` removals.
+//! writes, `network` ports and addresses, `output` copied output, `pauses` removals, `starting` starts.
 
 pub(crate) mod body;
 mod deadline;
@@ -14,10 +14,11 @@ mod layers;
 mod network;
 mod output;
 mod pauses;
+mod starting;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,42 +26,30 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::exec::{CreateExecOptions, StartExecResults};
 use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary};
 use bollard::query_parameters::{
-    CreateContainerOptions, InspectContainerOptions, KillContainerOptions, ListContainersOptions,
-    RemoveContainerOptions, WaitContainerOptions,
+    InspectContainerOptions, KillContainerOptions, ListContainersOptions, RemoveContainerOptions,
+    WaitContainerOptions,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::Signal;
 use tokio::sync::oneshot;
 
-use dormouse_agent_core::{Exit, NotStarted};
-use dormouse_messages::events::NodeFault;
-use dormouse_messages::job::{EnvValue, Mount as JobMount};
+use dormouse_agent_core::Exit;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::NO_PROGRAM;
-use crate::code;
 use crate::config::AgentConfig;
 use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
-use crate::disk_error::of_jobs_folder;
-use crate::exec::attached::Attached;
-use crate::executor::GO;
-use crate::folder::aside;
+use crate::exec::attached::{Attach, Attached};
 use crate::layout::{self, Layout};
-use crate::members::ACK;
-use crate::mounts;
-use crate::network::READY;
 use crate::preparing::Preparing;
-use crate::process;
-use crate::procfs;
-use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
-use crate::secrets;
+use crate::runtime::{ContainerDriver, Exits, Found, RuntimeError};
 pub use deadline::end_all;
 pub(crate) use deadline::supervisor;
+use dormouse_sandbox::procfs;
 use output::Copying;
 use pauses::Pauses;
 
@@ -150,40 +139,6 @@ fn words(error: &Error) -> String {
     }
 }
 
-const FULL: [&str; 2] = ["no space left", "disk quota"];
-
-/// Blames the job for a refused start, unless the engine's disk is full. A text from the job's document
-/// proves nothing.
-fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
-    let why = words(error);
-    let is_full = FULL.iter().any(|it| why.contains(it) && !says(plan, it));
-    let fault = match error {
-        Error::DockerResponseServerError { .. } if is_full => Some(NodeFault::Disk),
-        Error::DockerResponseServerError { .. } => None,
-        _ => Some(NodeFault::Engine),
-    };
-    NotStarted { why, fault }
-}
-
-fn says(plan: &ContainerPlan, words: &str) -> bool {
-    let mounts = plan.mounts.iter();
-    let mounts = mounts.flat_map(|it| [it.source.as_str(), it.target.as_str()]);
-    let env = plan.env.iter().flat_map(|(name, value)| {
-        let value = match value {
-            EnvValue::Plain(value) => value.as_str(),
-            EnvValue::Secret(_) => "",
-        };
-        [name.as_str(), value]
-    });
-    let argv = plan.argv.iter().map(String::as_str);
-    let image = plan.image.as_deref();
-    mounts
-        .chain(env)
-        .chain(argv)
-        .chain(image)
-        .any(|it| it.contains(words))
-}
-
 /// The init process reports death by signal n as 128 + n, like a shell.
 fn exit_of(code: i64, out_of_memory: bool) -> Exit {
     let code = i32::try_from(code).unwrap_or(-1);
@@ -234,88 +189,6 @@ impl Inner {
             ..RemoveContainerOptions::default()
         };
         docker.remove_container(name, Some(options)).await
-    }
-
-    /// Removes a container that may run after a failed start, until the engine confirms.
-    async fn remove_surely(&self, name: &str) {
-        loop {
-            match Self::remove(&self.docker, name).await {
-                Ok(()) => return,
-                Err(error) if status_code(&error) == Some(404) => return,
-                // 409: a removal is under way.
-                Err(error) => {
-                    tracing::warn!(name, %error, "may run after its start failed; removing it again");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
-    }
-
-    async fn start(self: &Arc<Self>, mut plan: ContainerPlan) -> Result<u32, NotStarted> {
-        let _starting = self.pauses.start();
-        let name = self.name(&plan.container);
-        let (prepared, layout) = (plan.clone(), self.layout.clone());
-        let own = self.layout.container_below(&plan.container);
-        let work = move || prepare(&layout, &prepared);
-        let prepared = self.preparing.prepare(&plan.container, own, work);
-        let (env, mounts) = prepared.await?;
-        plan.mounts = mounts;
-        self.create(&name, &plan, &env).await?;
-        let started = self.docker.start_container(&name, None).await;
-        if let Err(error) = started {
-            self.remove_surely(&name).await;
-            let mut refusal = refused(&plan, &error);
-            refusal.why.push_str("; see command, image and mounts");
-            return Err(refusal);
-        }
-        if let Err(refusal) = self.give_address(&name, &plan).await {
-            self.remove_surely(&name).await;
-            return Err(refusal);
-        }
-        let found = tokio::time::timeout(PID_WAIT, self.inspect(&name)).await;
-        self.watch(plan.container, plan.request, name, false);
-        Ok(found.ok().and_then(Result::ok).as_ref().map_or(0, pid_of))
-    }
-
-    async fn create(
-        &self,
-        name: &str,
-        plan: &ContainerPlan,
-        env: &[String],
-    ) -> Result<(), NotStarted> {
-        for _ in 0..2 {
-            let options = CreateContainerOptions {
-                name: Some(name.to_owned()),
-                ..CreateContainerOptions::default()
-            };
-            let body = body::create(&self.config, plan, env);
-            let created = self.docker.create_container(Some(options), body).await;
-            match created {
-                Ok(_) => return Ok(()),
-                Err(error) if status_code(&error) == Some(409) => {
-                    let found = self.inspect(name).await;
-                    let found = found.map_err(|error| refused(plan, &error))?;
-                    if request_of(&found) == Some(plan.request) {
-                        return Ok(());
-                    }
-                    // Another log's container.
-                    Self::remove(&self.docker, name)
-                        .await
-                        .map_err(|error| refused(plan, &error))?;
-                }
-                Err(error) if status_code(&error) == Some(404) => {
-                    let why = format!(
-                        "{}; pull or import the image on this node (for dormouse/empty: \
-                         scripts/install.sh docker)",
-                        words(&error)
-                    );
-                    return Err(NotStarted::of_node(NodeFault::Image, why));
-                }
-                // The container may exist, not started. The next start or agent finds it by name.
-                Err(error) => return Err(refused(plan, &error)),
-            }
-        }
-        Err(format!("the engine keeps another container named {name}; remove it").into())
     }
 
     fn watch(
@@ -488,83 +361,9 @@ impl Inner {
         }
         self.signal(container, signal).await
     }
-
-    async fn beside(&self, plan: ContainerPlan) -> Result<(), String> {
-        let prepared = plan.clone();
-        let env = aside(move || environment(&prepared)).await;
-        let env = env.ok_or("its environment cannot be read")??;
-        let options = CreateExecOptions {
-            cmd: Some(plan.argv.clone()),
-            env: Some(env),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            ..CreateExecOptions::default()
-        };
-        let name = self.name(&plan.container);
-        let text = |error: Error| words(&error);
-        let exec = self
-            .docker
-            .create_exec(&name, options)
-            .await
-            .map_err(text)?;
-        let started = self.docker.start_exec(&exec.id, None).await.map_err(text)?;
-        if let StartExecResults::Attached { mut output, .. } = started {
-            while output.next().await.is_some() {}
-        }
-        let ended = self.docker.inspect_exec(&exec.id).await.map_err(text)?;
-        match ended.exit_code {
-            Some(0) => Ok(()),
-            code => Err(format!("{:?} ended with exit code {code:?}", plan.argv)),
-        }
-    }
 }
 
-fn prepare(
-    layout: &Layout,
-    plan: &ContainerPlan,
-) -> Result<(Vec<String>, Vec<JobMount>), NotStarted> {
-    let ContainerId {
-        job, incarnation, ..
-    } = &plan.container;
-    let own = layout.container_below(&plan.container);
-    own.make()
-        .map_err(|error| of_jobs_folder("cannot create", &own, &error))?;
-    code::give(layout, plan)?;
-    let folders = [own.clone(), layout.checkpoint_below(job, *incarnation)];
-    for folder in folders {
-        let made = folder.make();
-        let made = made.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;
-        // Remove an earlier container's answers.
-        let _ = made.remove(ACK);
-        let _ = made.remove(READY);
-        let _ = made.remove(GO);
-        if let Some(user) = plan.user {
-            if folder == own {
-                let tmp = folder.join(process::sandboxed::TMP).make();
-                let tmp = tmp.and_then(|tmp| tmp.give(user));
-                tmp.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;
-            }
-            let given = made.give(user);
-            let what = "cannot be given to its tenant's user:";
-            given.map_err(|error| of_jobs_folder(what, &folder, &error))?;
-        }
-    }
-    Ok((environment(plan)?, mounts::real(plan)?))
-}
-
-fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
-    let mut env = BTreeMap::new();
-    if plan.user.is_some() {
-        process::sandboxed::add_to(&mut env, plan);
-    }
-    env.extend(secrets::resolve(&plan.env, &plan.granted)?);
-    Ok(env
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect())
-}
-
-impl ContainerRuntime for DockerRuntime {
+impl ContainerDriver for DockerRuntime {
     fn name(&self) -> &'static str {
         "docker"
     }
@@ -605,19 +404,15 @@ impl ContainerRuntime for DockerRuntime {
         self.inner.signal(container, Signal::SIGKILL).boxed()
     }
 
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
-        self.inner.beside(plan).boxed()
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, attach).boxed()
     }
 
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
-        exec::exec(Arc::clone(&self.inner), plan, exec).boxed()
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+    fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
         self.inner.list().boxed()
     }
 
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+    fn remove(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         let inner = Arc::clone(&self.inner);
         let name = inner.name(container);
         let (marks, container) = (inner.marks.clone(), container.clone());

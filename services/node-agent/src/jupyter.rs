@@ -15,7 +15,7 @@ use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Granted;
 use dormouse_messages::job::{EnvValue, JobSpec, Kind};
 
-use crate::folder::aside_in_time;
+use crate::blocking::aside_in_time;
 use crate::layout::Layout;
 use crate::secrets;
 pub use activity::{Doing, Follower, Pace, Server};

@@ -35,8 +35,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Python, Rank};
-
-use crate::folder::Below;
+use dormouse_sandbox::folder::Below;
 
 const CONTAINER_DEPTH: u32 = 4;
 
@@ -87,6 +86,13 @@ impl Layout {
     #[must_use]
     pub fn node(&self) -> &Path {
         &self.node
+    }
+
+    /// Returns the folder of the node's supervisor.
+    #[must_use]
+    pub fn supervisor(&self) -> PathBuf {
+        let folder = self.node.join("supervisor");
+        std::path::absolute(&folder).unwrap_or(folder)
     }
 
     /// Returns the folder of unpacked code.

@@ -9,7 +9,7 @@ use dormouse_messages::policy::LeaseTerm;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::supervisor::client::Supervisor;
+use crate::supervisor::Supervisor;
 use crate::wire::{Lease, LeaseError};
 
 const SAY_EVERY: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
 //! The node agent: runs the containers that the log asks of one node, and reports events.
 //!
 //! ```text
-//!  log ──► Agent (drives the core's machine) ──► Container, one each ──► ContainerRuntime
+//!  log ──► Agent (drives the core's machine) ──► Container, one each ──► ContainerDriver
 //!  lease ─►   │ ▲                                   │  ▲ (watch: checkpoints, progress)
 //!             ▼ └────────────── notes ──────────────┘  └─ exits
 //!          Reports ──► log
@@ -15,13 +15,14 @@
 //! - An agent that finds another writing for its node stops.
 //!
 //! Open [`agent`] and [`container`] for actors, [`plan`] and [`executor`] for command lines, [`process`] and
-//! [`docker`] for runtimes, [`supervisor`] for supervisor and sandbox, [`folder`] for files that jobs can write.
+//! [`docker`] for runtimes, [`supervisor`] for the connection to the privileged half ([`dormouse_sandbox`]).
 
 /// Last words of each reason about a missing program.
 pub const NO_PROGRAM: &str = "install it, or correct the command";
 
 pub mod able;
 pub mod agent;
+pub mod blocking;
 pub mod cache;
 pub mod checkpoint_snapshot;
 pub mod code;
@@ -34,7 +35,6 @@ mod disk_error;
 pub mod docker;
 pub mod exec;
 pub mod executor;
-pub mod folder;
 pub mod gpu_doubts;
 pub mod jupyter;
 pub mod layout;
@@ -49,7 +49,6 @@ pub mod plan;
 mod preparing;
 pub mod probe;
 pub mod process;
-pub mod procfs;
 mod provided;
 pub mod prune;
 pub mod python;
@@ -62,7 +61,6 @@ pub mod store;
 pub mod supervisor;
 pub mod tasks;
 pub mod usage;
-pub mod user;
 pub mod watch;
 pub mod wire;
 
@@ -91,8 +89,8 @@ use process::ProcessRuntime;
 use provided::Provided;
 use python::Environments;
 use report::Reports;
-use runtime::{ContainerRuntime, Exits, RuntimeError};
-use supervisor::client::Supervisor;
+use runtime::{ContainerDriver, Exits, RuntimeError};
+use supervisor::Supervisor;
 
 const BATCH: usize = 1_024;
 
@@ -190,7 +188,7 @@ pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     let _lock = lock(config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
     let (runtime, _supervisor) = open_runtime(config, open_marks(config)?, exits).await?;
-    let found = runtime.list().await?;
+    let found = runtime.recover().await?;
     let running = || found.iter().filter(|found| found.status.is_ok());
     for found in running() {
         runtime.kill(&found.container).await?;
@@ -199,7 +197,7 @@ pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
         exited.recv().await;
     }
     for found in &found {
-        runtime.forget(&found.container, found.request).await;
+        runtime.remove(&found.container, found.request).await;
     }
     Ok(running().count())
 }
@@ -304,9 +302,9 @@ where
 
 fn provided(
     config: &AgentConfig,
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn ContainerDriver>,
     (source, marks): (Option<Arc<dyn CodeSource>>, ContainerRecords),
-) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
+) -> Result<Arc<dyn ContainerDriver>, AgentError> {
     let layout = config.layout();
     let fail = |path: PathBuf| move |error| AgentError::Directory { path, error };
     let code = Cache::open(layout.clone(), source).map_err(fail(layout.code()))?;
@@ -346,7 +344,7 @@ async fn open_runtime(
     config: &AgentConfig,
     marks: ContainerRecords,
     exits: Exits,
-) -> Result<(Arc<dyn ContainerRuntime>, Option<Supervisor>), AgentError> {
+) -> Result<(Arc<dyn ContainerDriver>, Option<Supervisor>), AgentError> {
     match config.runtime {
         RuntimeKind::Process => {
             let runtime = ProcessRuntime::connect(config, marks, exits, true).await?;

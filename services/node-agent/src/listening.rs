@@ -6,10 +6,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use dormouse_messages::ContainerId;
+use dormouse_sandbox::procfs;
 
-use crate::folder::aside;
-use crate::procfs;
-use crate::runtime::ContainerRuntime;
+use crate::blocking::aside;
+use crate::runtime::ContainerDriver;
 
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -27,7 +27,7 @@ const PROCESSES: usize = 4096;
 
 /// Waits until a container listens on its port. Returns the time, or `None` after the time limit.
 pub async fn until_own(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn ContainerDriver,
     container: &ContainerId,
     port: u16,
 ) -> Option<Duration> {

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use dormouse_messages::events::{Acknowledged, ResizeCause};
 use dormouse_messages::roles::WORKER;
 use dormouse_messages::{AuxiliaryRoles, Incarnation, JobId, NodeId, Rank, Timestamp};
+use dormouse_sandbox::folder::{Below, read_all};
 
 use crate::config::AgentConfig;
-use crate::folder::{Below, read_all};
 use crate::layout::{Layout, MEMBERS};
 use crate::state::{AgentState, Announced, Partition};
 

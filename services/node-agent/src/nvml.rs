@@ -6,7 +6,7 @@ use std::path::Path;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
-use crate::procfs;
+use dormouse_sandbox::procfs;
 
 /// File name of the library.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";

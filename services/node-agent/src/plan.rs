@@ -10,6 +10,7 @@ use dormouse_messages::events::Gpu;
 use dormouse_messages::grants::{Granted, Network, RunAs};
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobSpec};
 use dormouse_messages::{ContainerId, Rank, Resource};
+use dormouse_sandbox::folder::User;
 
 use crate::code::CODE;
 use crate::config::{AgentConfig, GPU_LIBRARY};
@@ -22,7 +23,6 @@ use crate::members::{self, ACK};
 use crate::network;
 use crate::probe::Probe;
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
-use crate::user::User;
 
 /// Returns a container's start plan.
 ///

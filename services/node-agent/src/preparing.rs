@@ -8,18 +8,17 @@ use std::time::Duration;
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::events::NodeFault;
+use dormouse_sandbox::ENDED;
+use dormouse_sandbox::folder::Below;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::folder::{Below, aside_in_time};
+use crate::blocking::aside_in_time;
 
 /// Time limit of a preparation, which mostly copies the job's code.
 const WITHIN: Duration = Duration::from_secs(120);
 
 /// A hanging preparation holds one of the runtime's 512 threads.
 const OF_A_TENANT: usize = 32;
-
-/// Reason for a container killed during its start.
-pub const ENDED: &str = "it was ended while it started";
 
 /// The preparations under way on a node.
 #[derive(Debug, Default)]

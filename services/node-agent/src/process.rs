@@ -23,18 +23,18 @@ use nix::sys::signal::Signal;
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_sandbox::isolation::HostView;
+use dormouse_sandbox::protocol::{Orders, Settings};
+use dormouse_sandbox::supervisor::Supervised;
 
 use crate::config::{AgentConfig, Contain};
 use crate::container_plan::{ContainerPlan, PythonPlan};
-use crate::container_record::{ContainerRecords, Supervised};
-use crate::exec::attached::Attached;
-use crate::folder::aside;
+use crate::container_record::ContainerRecords;
+use crate::exec::attached::{Attach, Attached};
 use crate::layout::Layout;
 use crate::preparing::Preparing;
-use crate::runtime::{ContainerRuntime, Exec, Exits, Found, RuntimeError};
-use crate::supervisor::client::{self, Supervisor};
-use crate::supervisor::protocol::{Orders, Settings};
-use crate::supervisor::sandbox::HostView;
+use crate::runtime::{ContainerDriver, Exits, Found, RuntimeError};
+use crate::supervisor::{self, Supervisor};
 
 /// Time limit of a start, which takes seconds on a starved machine.
 const START_WITHIN: Duration = Duration::from_secs(60);
@@ -63,10 +63,10 @@ struct Inner {
 
 /// Returns the configuration of a node's supervisor, with or without limits for containers.
 #[must_use]
-pub fn supervisor_config(config: &AgentConfig, with_limits: bool) -> client::Config {
+pub fn supervisor_config(config: &AgentConfig, with_limits: bool) -> supervisor::Config {
     let owner = format!("{:016x}-{}", fnv(&config.data_dir), config.node);
-    client::Config {
-        folder: crate::supervisor::folder(config.layout().node()),
+    supervisor::Config {
+        folder: config.layout().supervisor(),
         command: config.supervisor.clone(),
         settings: Settings {
             groups: with_limits.then_some(owner),
@@ -131,17 +131,8 @@ fn fnv(path: &Path) -> u64 {
 
 impl Inner {
     fn list(&self) -> Result<Vec<Found>, RuntimeError> {
-        let mut found: Vec<_> = self
-            .supervisor
-            .held()
-            .into_iter()
-            .map(|held| Found {
-                container: held.container,
-                request: held.request,
-                status: held.status,
-            })
-            .collect();
-        let left = crate::supervisor::left(&crate::supervisor::folder(self.layout.node()));
+        let mut found = self.supervisor.held();
+        let left = dormouse_sandbox::supervisor::left(&self.layout.supervisor());
         let marks = self.marks.all();
         for mark in marks.map_err(|error| RuntimeError::List(error.to_string()))? {
             let is_held = |it: &Found| it.container == mark.container && it.request == mark.request;
@@ -168,13 +159,18 @@ impl Inner {
     }
 
     /// Starts orders. After a timeout kills the container, so that nothing runs after the failure.
-    async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
-        let container = orders.container.clone();
+    async fn start(
+        &self,
+        container: ContainerId,
+        request: Sequence,
+        orders: Orders,
+    ) -> Result<u32, NotStarted> {
         let has_mounts = orders
             .sandbox
             .as_ref()
             .is_some_and(|it| !it.mounts.is_empty());
-        let mut starting = pin!(self.supervisor.start(orders));
+        let starting = self.supervisor.start(container.clone(), request, orders);
+        let mut starting = pin!(starting);
         if let Ok(started) = tokio::time::timeout(START_WITHIN, &mut starting).await {
             return started;
         }
@@ -201,7 +197,7 @@ impl Inner {
     }
 }
 
-impl ContainerRuntime for ProcessRuntime {
+impl ContainerDriver for ProcessRuntime {
     fn name(&self) -> &'static str {
         "process"
     }
@@ -210,14 +206,13 @@ impl ContainerRuntime for ProcessRuntime {
         let inner = Arc::clone(&self.inner);
         async move {
             let preparing = Arc::clone(&inner);
-            let (container, own) = (
-                plan.container.clone(),
-                inner.layout.container_below(&plan.container),
-            );
+            let (container, request) = (plan.container.clone(), plan.request);
+            let own = inner.layout.container_below(&container);
             let prepared = inner
                 .preparing
                 .prepare(&container, own, move || preparing.prepare(&plan));
-            Ok(inner.start(prepared.await?).await?)
+            let orders = prepared.await?;
+            Ok(inner.start(container, request, orders).await?)
         }
         .boxed()
     }
@@ -253,23 +248,11 @@ impl ContainerRuntime for ProcessRuntime {
         futures::future::ready(Ok(())).boxed()
     }
 
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
-        let inner = Arc::clone(&self.inner);
-        async move {
-            let (preparing, prepared) = (Arc::clone(&inner), plan.clone());
-            let program = aside(move || preparing.program(&prepared)).await;
-            let program = program.ok_or("it cannot be prepared")??;
-            let ended = inner.supervisor.beside(plan.container, program).await;
-            ended.map_err(|why| format!("{:?}: {why}", plan.argv))
-        }
-        .boxed()
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>> {
+        exec::exec(Arc::clone(&self.inner), plan, attach).boxed()
     }
 
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
-        exec::exec(Arc::clone(&self.inner), plan, exec).boxed()
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+    fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
         let inner = Arc::clone(&self.inner);
         async move {
             match tokio::task::spawn_blocking(move || inner.list()).await {
@@ -284,7 +267,7 @@ impl ContainerRuntime for ProcessRuntime {
         futures::future::ready(Vec::new()).boxed()
     }
 
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+    fn remove(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
         self.inner.supervisor.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {

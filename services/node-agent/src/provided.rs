@@ -1,4 +1,4 @@
-//! A runtime that provides code and packages before containers start.
+//! A driver that provides code and packages before containers start.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use nix::sys::signal::Signal;
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::{ContainerId, Sequence};
 
+use crate::blocking::aside;
 use crate::code::Cache;
 use crate::container_plan::ContainerPlan;
 use crate::container_record::ContainerRecords;
-use crate::exec::attached::Attached;
-use crate::folder::aside;
+use crate::exec::attached::{Attach, Attached};
 use crate::python::Environments;
-use crate::runtime::{ContainerRuntime, Exec, Found, RuntimeError};
+use crate::runtime::{ContainerDriver, Found, RuntimeError};
 
-/// The wrapped runtime and the caches.
+/// The wrapped driver and the caches.
 pub struct Provided {
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn ContainerDriver>,
     code: Cache,
     environments: Environments,
     marks: ContainerRecords,
 }
 
 impl Provided {
-    /// Wraps the runtime that starts containers.
+    /// Wraps the driver that starts containers.
     #[must_use]
     pub fn new(
-        runtime: Arc<dyn ContainerRuntime>,
+        runtime: Arc<dyn ContainerDriver>,
         code: Cache,
         environments: Environments,
         marks: ContainerRecords,
@@ -61,7 +61,7 @@ impl Provided {
     }
 }
 
-impl ContainerRuntime for Provided {
+impl ContainerDriver for Provided {
     fn name(&self) -> &'static str {
         self.runtime.name()
     }
@@ -99,20 +99,16 @@ impl ContainerRuntime for Provided {
         self.runtime.kill(container)
     }
 
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
-        self.runtime.beside(plan)
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>> {
+        self.runtime.exec(plan, attach)
     }
 
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>> {
-        self.runtime.exec(plan, exec)
+    fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
+        self.runtime.recover()
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>> {
-        self.runtime.list()
-    }
-
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
-        self.runtime.forget(container, request)
+    fn remove(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
+        self.runtime.remove(container, request)
     }
 
     fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>> {

@@ -7,9 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dormouse_sandbox::folder::Below;
+
 use crate::cache::prune::{self as cache, Old};
 use crate::container_record::ContainerRecords;
-use crate::folder::Below;
 use crate::layout::{Layout, logs_in};
 use crate::usage::used_bytes;
 

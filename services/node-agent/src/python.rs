@@ -2,11 +2,9 @@
 //!
 //! - Packages come from the operator's index ([`Python::check`]), only as wheels, into an empty environment,
 //!   because a `*.pth` file runs with its Python.
-//! - For contained jobs uv runs as the tenant's user in the sandbox ([`install`]), with the tenant's own
-//!   cache.
-//! - The agent treats the folder as a job's ([`crate::folder`]).
-
-pub mod install;
+//! - For contained jobs uv runs as the tenant's user in a sandbox ([`dormouse_sandbox::one_shot`]), with the
+//!   tenant's own cache.
+//! - The agent treats the folder as a job's ([`dormouse_sandbox::folder`]).
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,19 +17,18 @@ use tokio::process::Command;
 
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
+use dormouse_sandbox::folder::{Below, User};
+use dormouse_sandbox::isolation::HostView;
+use dormouse_sandbox::one_shot::{self, OneShot};
 
+use crate::blocking::aside;
 use crate::cache::{self, OneAtATime};
 use crate::config::{AgentConfig, RuntimeKind};
 use crate::container_plan::PythonPlan;
 use crate::disk_error::of_jobs_folder;
 use crate::docker::body;
-use crate::folder::{Below, aside};
 use crate::layout::Layout;
 use crate::process::sandboxed;
-use crate::supervisor;
-use crate::supervisor::sandbox::HostView;
-use crate::user::User;
-use install::Install;
 
 const UV: &str = "uv";
 
@@ -267,19 +264,19 @@ impl Making<'_> {
         let own = std::path::absolute(self.own.path())?;
         let mut command = match (view, self.user) {
             (Some(view), Some(user)) => {
-                let install = Install {
+                let orders = OneShot {
                     view: view.clone(),
-                    sandbox: sandboxed::of_installer(&own, user, self.shown(view, &uv)?),
-                    folder: supervisor::folder(layout.node()),
+                    sandbox: sandboxed::of_installer(&self.own, user, self.shown(view, &uv)?),
+                    folder: layout.supervisor(),
                     program: uv,
                     arguments: words,
                     working_dir: own.clone(),
                 };
                 let mut command = Command::new(supervisor.first().map_or("", String::as_str));
-                let orders = serde_json::to_string(&install)?;
+                let orders = serde_json::to_string(&orders)?;
                 command
                     .args(&supervisor[1..])
-                    .args([install::FLAG, &orders]);
+                    .args([one_shot::FLAG, &orders]);
                 command
             }
             _ => {

@@ -14,6 +14,8 @@ use dormouse_messages::events::{
     Progress, TasksEnded,
 };
 use dormouse_messages::{ContainerId, NodeId};
+use dormouse_sandbox::procfs;
+use dormouse_sandbox::protocol::ExecExit;
 
 use crate::config::AgentConfig;
 use crate::exec;
@@ -21,8 +23,6 @@ use crate::gpu_doubts::Found;
 use crate::jupyter::Doing;
 use crate::layout;
 use crate::members::Answer;
-use crate::procfs;
-use crate::supervisor::protocol::ExecExit;
 use crate::tasks::Results;
 use crate::watch::{Line, Saved};
 use crate::wire::{Outlet, OutletError};

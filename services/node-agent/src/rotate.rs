@@ -7,8 +7,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::Timestamp;
+use dormouse_sandbox::folder::{Below, Folder};
 
-use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
 
 /// The limit on each of a container's two streams.

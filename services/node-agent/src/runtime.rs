@@ -1,4 +1,4 @@
-//! The interface of container runtimes: plain processes, or Docker.
+//! The interface of container drivers: plain processes, or Docker.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::container_plan::ContainerPlan;
-use crate::exec::attached::{Attached, Terminal};
+use crate::exec::attached::{Attach, Attached};
 
 /// A container found at the agent's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Found {
     pub status: Result<u32, Exit>,
 }
 
-/// A failure of a runtime.
+/// A failure of a driver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
     #[error(transparent)]
@@ -37,18 +37,11 @@ pub enum RuntimeError {
     Engine(String),
 }
 
-/// A program to run for an attached user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exec {
-    pub number: u64,
-    pub terminal: Option<Terminal>,
-}
-
-/// Exits of containers, from a runtime to the agent.
+/// Exits of containers, from a driver to the agent.
 pub type Exits = mpsc::UnboundedSender<(ContainerId, Exit)>;
 
-/// A container runtime. Each container's end is reported once, on the runtime's channel.
-pub trait ContainerRuntime: Send + Sync + 'static {
+/// A container driver. Each container's end is reported once, on the driver's channel.
+pub trait ContainerDriver: Send + Sync + 'static {
     /// Returns `process` or `docker`.
     fn name(&self) -> &'static str;
 
@@ -81,18 +74,28 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Kills all its processes.
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
-    /// Runs a command in a container with its environment. `Err` explains a failure.
-    fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>>;
+    /// Starts another program, with the container's user, sandbox, limits and environment.
+    fn exec(&self, plan: ContainerPlan, attach: Attach) -> BoxFuture<'_, Result<Attached, String>>;
 
-    /// Runs a program for an attached user, with the container's user, sandbox, limits and environment.
-    fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>>;
+    /// Runs another program to its end, without an attached user. `Err` explains a failure.
+    fn run(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>> {
+        let words = format!("{:?}", plan.argv);
+        let program = self.exec(plan, Attach::Nobody);
+        async move {
+            let mut program = program.await?;
+            while program.output.recv().await.is_some() {}
+            let ended = program.ended.await.success();
+            ended.map_err(|why| format!("{words}: {why}"))
+        }
+        .boxed()
+    }
 
-    /// Lists running containers, and ended ones not yet forgotten. Begins to watch the running ones.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;
+    /// Lists running containers, and ended ones not yet removed. Begins to watch the running ones.
+    fn recover(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;
 
     /// Frees the container of `request` except its logs. The name is free at once, and the future does the
     /// rest.
-    fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
+    fn remove(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
 
     /// Lists folders that a running container may write to, besides its plan's.
     fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>>;

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use dormouse_messages::grants::Granted;
 use dormouse_messages::job::{EnvValue, SecretSource};
-
-use crate::folder::{Below, read_anywhere};
+use dormouse_sandbox::folder::{Below, read_anywhere};
 
 /// A longer file is a wrong path. Linux allows 128 KiB per variable.
 const LONGEST_BYTES: u64 = 100 * 1024;

@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 pub use dormouse_agent_core::Orders;
 use dormouse_messages::events::FailedTask;
 use dormouse_messages::{Sequence, TaskRanges};
+use dormouse_sandbox::folder::{Below, Folder};
 
-use crate::folder::{Below, Folder};
 use crate::layout::TASKS;
 
 /// Limit on results per look, and so per event.

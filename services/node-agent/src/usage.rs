@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::folder::{Below, Entry, Folder};
+use dormouse_sandbox::folder::{Below, Entry, Folder};
 
 pub use unlinked::{Unlinked, unlinked};
 

@@ -1,5 +1,5 @@
 //! Reads a container's files: rank 0's checkpoints and progress, and a task set's results. Blocking. Files
-//! are untrusted and read through [`crate::folder`]. A checkpoint is complete once `checkpoint.json` exists.
+//! are untrusted and read through [`dormouse_sandbox::folder`]. A checkpoint is complete once `checkpoint.json` exists.
 //! Another inode, time or size is another checkpoint. Invalid progress lines are skipped.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
+use dormouse_sandbox::folder::{Below, read_all};
+
 use crate::checkpoint_snapshot::{DOCUMENT, DOCUMENT_BYTES, seal};
-use crate::folder::{Below, read_all};
 use crate::layout::PROGRESS;
 use crate::members::{Answer, Answers};
 use crate::tasks::{Orders, Results, TaskFiles};

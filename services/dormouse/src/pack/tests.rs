@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use dormouse_node_agent::code::unpack::unpack;
-use dormouse_node_agent::folder::Below;
+use dormouse_sandbox::folder::Below;
 use tempfile::TempDir;
 
 use super::*;

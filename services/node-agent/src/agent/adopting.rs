@@ -9,9 +9,9 @@ use dormouse_agent_core::Adopted;
 use dormouse_messages::ContainerId;
 
 use super::{Agent, EVICT_GRACE};
+use crate::blocking::aside_in_time;
 use crate::container::{self, What};
 use crate::container_record::ContainerRecord;
-use crate::folder::aside_in_time;
 use crate::runtime::Found;
 use crate::watch::Look;
 
@@ -20,7 +20,7 @@ const LIST_AGAIN: Duration = Duration::from_secs(1);
 impl Agent {
     pub(super) fn list(&mut self, ctx: &mut Context<Self>) {
         let runtime = Arc::clone(&self.runtime);
-        let list = async move { runtime.list().await };
+        let list = async move { runtime.recover().await };
         ctx.spawn(list.into_actor(self).map(|found, actor, ctx| match found {
             Ok(found) => actor.look_at_the_ended(found, ctx),
             Err(error) => {

@@ -12,8 +12,8 @@ use dormouse_runtime::{Clock, SystemClock};
 use dormouse_agent_core::Stage;
 
 use super::Agent;
+use crate::blocking::aside;
 use crate::checkpoint_snapshot::retain;
-use crate::folder::aside;
 use crate::prune::prune;
 use crate::rotate::rotate;
 use crate::store::retain::Keep;

@@ -9,15 +9,15 @@ use dormouse_runtime::{Clock, SystemClock};
 use tokio::sync::oneshot;
 
 use dormouse_agent_core::Stage;
+use dormouse_sandbox::protocol::ExecExit;
 
 use super::Agent;
 use crate::container_plan::ContainerPlan;
+use crate::exec::attached::Attach;
 use crate::exec::{ExecAsked, Opened, Start};
 use crate::plan;
 use crate::reconcile::Life;
 use crate::report;
-use crate::runtime::Exec;
-use crate::supervisor::protocol::ExecExit;
 
 impl Agent {
     fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {
@@ -56,12 +56,9 @@ impl Agent {
         let (id, number) = (start.container.clone(), self.next_exec());
         let event = report::exec_started(&id, &self.config.node, (number, by), &start);
         self.report(event, Vec::new());
-        let exec = Exec {
-            number,
-            terminal: start.terminal,
-        };
+        let attach = start.terminal.map_or(Attach::Pipes, Attach::Terminal);
         let runtime = Arc::clone(&self.runtime);
-        let opening = async move { runtime.exec(plan, exec).await };
+        let opening = async move { runtime.exec(plan, attach).await };
         ctx.spawn(opening.into_actor(self).map(move |opened, actor, ctx| {
             let attached = match opened {
                 Ok(attached) => attached,

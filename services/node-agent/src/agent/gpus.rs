@@ -17,11 +17,11 @@ use dormouse_messages::ContainerId;
 use dormouse_messages::events::{GpuUse, JobRevised};
 
 use super::Agent;
+use crate::blocking::aside;
 use crate::config::GPU_LIBRARY;
 use crate::container::Before;
 use crate::container_plan::{ContainerPlan, GpuPart};
 use crate::disk_error::of_disk;
-use crate::folder::aside;
 use crate::gpu_doubts::{self, Had, Held, Twice};
 use crate::layout::TOKENS;
 use crate::nvml::{self, Computing, Nvml};

@@ -7,9 +7,9 @@ use dormouse_messages::events::ContainerReady;
 use dormouse_messages::{AuxiliaryRoles, ContainerId, Incarnation, JobId};
 
 use super::Agent;
+use crate::blocking::aside;
 use crate::container;
 use crate::executor;
-use crate::folder::aside;
 use crate::members::{self, Answer};
 use crate::plan;
 use crate::reconcile::Ending;

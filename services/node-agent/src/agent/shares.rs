@@ -13,14 +13,14 @@ use futures::future::join_all;
 
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::ContainerId;
+use dormouse_sandbox::folder::{Below, User};
 
 use super::{Agent, EVICT_GRACE};
+use crate::blocking::aside;
 use crate::config::Retention;
 use crate::container;
-use crate::folder::{Below, aside};
 use crate::plan;
 use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
-use crate::user::User;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dormouse_node_agent::python::install;
+use dormouse_sandbox::one_shot;
 
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -16,8 +16,8 @@ fn main() -> std::io::Result<()> {
         }
         return Ok(());
     }
-    if first == install::FLAG {
-        return Err(install::run(&arguments.next().unwrap_or_default()));
+    if first == one_shot::FLAG {
+        return Err(one_shot::run(&arguments.next().unwrap_or_default()));
     }
-    dormouse_node_agent::supervisor::run(&PathBuf::from(first))
+    dormouse_sandbox::supervisor::run(&PathBuf::from(first))
 }

@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::folder::Below;
+use dormouse_sandbox::folder::Below;
+
 use crate::python::{DOWNLOADS, WHOLE};
 use crate::usage::used_bytes;
 

@@ -25,11 +25,12 @@ use dormouse_agent_core::NotStarted;
 use dormouse_messages::Workdir;
 use dormouse_messages::events::NodeFault;
 use dormouse_runtime::{CodeError, CodeStore};
+use dormouse_sandbox::folder::Below;
 
+use crate::blocking::aside;
 use crate::cache::{self, OneAtATime, used};
 use crate::container_plan::ContainerPlan;
 use crate::disk_error::{of_disk, of_jobs_folder};
-use crate::folder::{Below, aside};
 use crate::layout::Layout;
 use tree::Tree;
 use unpack::{Unpacked, unpack};

@@ -9,8 +9,7 @@ use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use crate::folder::{Below, Folder};
-use crate::user::User;
+use dormouse_sandbox::folder::{Below, Folder, User};
 
 /// The folder and its owner.
 pub struct Tree {

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use dormouse_messages::Workdir;
+use dormouse_sandbox::folder::Below;
 use tar::{Archive, Entry, EntryType};
 
 use super::tree::{Tree, stays};
-use crate::folder::Below;
 
 const MOST_NAME_BYTES: u64 = 4_096;
 const MOST_DEPTH: usize = 64;

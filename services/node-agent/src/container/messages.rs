@@ -8,9 +8,10 @@ use nix::sys::signal::Signal;
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_sandbox::folder::Below;
 
+use crate::blocking::aside_in_time;
 use crate::container_plan::ContainerPlan;
-use crate::folder::{Below, aside_in_time};
 use crate::jupyter::Doing;
 use crate::members::Answer;
 use crate::tasks::{Orders, Results};

@@ -107,7 +107,7 @@ impl Container {
         };
         let asking = asking.into_actor(self);
         ctx.spawn(asking.map(|(follower, doing), actor, ctx| {
-            if actor.exit.is_some() || actor.mark.is_stopped {
+            if actor.lifecycle.exit().is_some() || actor.mark.is_stopped {
                 return;
             }
             if let Some(doing) = doing {
@@ -188,7 +188,8 @@ impl Handler<Announced> for Container {
     type Result = ();
 
     fn handle(&mut self, announced: Announced, ctx: &mut Context<Self>) {
-        if !self.is_running || self.exit.is_some() || self.mark.is_stopped {
+        let lifecycle = &self.lifecycle;
+        if !lifecycle.has_started() || lifecycle.exit().is_some() || self.mark.is_stopped {
             return;
         }
         tracing::debug!(container = %self.id, generation = announced.generation, "its members are others");
@@ -196,8 +197,6 @@ impl Handler<Announced> for Container {
             self.notify(signal, ctx);
         }
         self.readiness.awaited = Some(Instant::now() + AWAITED);
-        if self.watch.is_some() {
-            self.look_in(LOOK_CLOSELY, ctx);
-        }
+        self.look_in(LOOK_CLOSELY, ctx);
     }
 }

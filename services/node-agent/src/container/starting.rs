@@ -8,13 +8,14 @@ use futures::future::{AbortHandle, Abortable};
 
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
+use dormouse_sandbox::folder::Below;
 
-use super::{Before, Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
+use super::{Before, Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, Watching, What};
+use crate::blocking::{aside, aside_in_time};
 use crate::checkpoint_snapshot::{Unreadable, resumable};
 use crate::container_plan::ContainerPlan;
-use crate::folder::{Below, aside, aside_in_time};
 use crate::layout;
-use crate::runtime::{ContainerRuntime, RuntimeError};
+use crate::runtime::{ContainerDriver, RuntimeError};
 use crate::store::StoreError;
 
 /// Limit for ten thousand files on a busy network file system.
@@ -27,7 +28,7 @@ enum Unstarted {
 }
 
 async fn provide(
-    runtime: &dyn ContainerRuntime,
+    runtime: &dyn ContainerDriver,
     storage: Option<Storage>,
     plan: &ContainerPlan,
     before: Vec<Before>,
@@ -89,9 +90,10 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
 
 impl Container {
     fn unstarted(&self, why: Unstarted, resumed_from: Option<String>) -> Exit {
-        let is_to_end = self.deferred_stop.is_some() || self.deferred.is_some();
         match why {
-            Unstarted::Runtime(_) if is_to_end => self.unstarted(Unstarted::Ended, resumed_from),
+            Unstarted::Runtime(_) if self.lifecycle.must_end() => {
+                self.unstarted(Unstarted::Ended, resumed_from)
+            }
             Unstarted::Ended => {
                 Exit::evicted("it was to end before it had what it starts with".to_owned())
             }
@@ -122,7 +124,7 @@ impl Container {
 
     /// Kills a container during a slow start, whenever it appears.
     pub(super) fn kill_as_it_starts(&mut self, ctx: &mut Context<Self>) {
-        if !self.is_running && self.exit.is_none() {
+        if !self.lifecycle.has_started() && self.lifecycle.exit().is_none() {
             self.kill(ctx);
             ctx.run_later(KILL_AGAIN, Self::kill_as_it_starts);
         }
@@ -140,13 +142,16 @@ impl Handler<Start> for Container {
         } = start;
         tracing::debug!(container = %self.id, "starting");
         // Existing files are an earlier container's.
-        let watch = self.watch.take();
-        let passed_over = watch.map(|mut watch| {
-            tokio::spawn(aside_in_time(move || {
+        let passed_over = match std::mem::replace(&mut self.watch, Watching::Looking) {
+            Watching::Idle(mut watch) => Some(tokio::spawn(aside_in_time(move || {
                 watch.pass_over();
                 watch
-            }))
-        });
+            }))),
+            other => {
+                self.watch = other;
+                None
+            }
+        };
         let runtime = Arc::clone(&self.runtime);
         let storage = self.storage.clone();
         let (fetching, aborted) = AbortHandle::new_pair();
@@ -174,23 +179,21 @@ impl Handler<Start> for Container {
                 .into_actor(self)
                 .map(|(started, watch, resumed_from), actor, ctx| {
                     actor.fetching = None;
-                    actor.is_looking = watch.is_some();
-                    actor.watch = watch;
+                    actor.watch = watch.into();
                     match started {
                         Ok(pid) => {
                             actor.now_running(pid, ctx);
-                            let has_begun = actor.exit.is_none() && actor.orders.is_empty();
-                            if actor.is_looking && has_begun {
-                                actor.look_in(LOOK_CLOSELY, ctx);
-                            } else if actor.is_looking {
-                                actor.look(ctx);
-                            } else {
-                                actor.finish(ctx);
+                            let has_ended = actor.lifecycle.exit().is_some();
+                            match actor.watch {
+                                Watching::Nothing => actor.finish(ctx),
+                                _ if has_ended || !actor.orders.is_empty() => actor.look(ctx),
+                                _ => actor.look_in(LOOK_CLOSELY, ctx),
                             }
                         }
                         Err(why) => {
-                            actor.is_looking = false;
-                            actor.exit = Some(actor.unstarted(why, resumed_from));
+                            actor.watch = Watching::Nothing;
+                            let exit = actor.unstarted(why, resumed_from);
+                            actor.lifecycle.not_started(exit);
                             actor.finish(ctx);
                         }
                     }

@@ -64,7 +64,7 @@ impl Container {
             return;
         };
         let mut answer = storing.answer;
-        if answer.is_none() && self.exit.is_some() {
+        if answer.is_none() && self.lifecycle.exit().is_some() {
             answer = self.saving.take().map(|it| (it.request, it.since));
         }
         match stored {
@@ -85,7 +85,7 @@ impl Container {
     fn not_stored(&mut self, request: Option<Sequence>, why: &StoreError) {
         let reason = format!("not stored: {why}");
         if request.is_some() {
-            self.is_leaving = false;
+            self.lifecycle.leaves(false);
         } else if self.saving.is_some() {
             // A report would pass for the answer to the request.
             tracing::warn!(container = %self.id, reason, "a checkpoint is given up");

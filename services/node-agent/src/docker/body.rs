@@ -12,13 +12,13 @@ use nix::sys::resource::{Resource as Limited, getrlimit};
 
 use dormouse_messages::Resource;
 use dormouse_messages::grants::Network;
+use dormouse_sandbox::isolation;
 
 use super::output;
 use crate::config::AgentConfig;
 use crate::container_plan::{ContainerPlan, PythonPlan};
 use crate::network::ports;
 use crate::process::sandboxed;
-use crate::supervisor::sandbox;
 
 /// Label: the cluster's name.
 pub const CLUSTER: &str = "dormouse.cluster";
@@ -172,8 +172,8 @@ fn no_core() -> ResourcesUlimits {
 
 /// The agent's own limit, because an engine may grant no more.
 fn open_files() -> ResourcesUlimits {
-    let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, sandbox::FILES_LIMIT));
-    let limit = i64::try_from(most.min(sandbox::FILES_LIMIT)).ok();
+    let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, isolation::FILES_LIMIT));
+    let limit = i64::try_from(most.min(isolation::FILES_LIMIT)).ok();
     ResourcesUlimits {
         name: Some("nofile".to_owned()),
         soft: limit,

@@ -1,4 +1,4 @@
-//! Ends a node's containers when its agent cannot: see [`crate::supervisor::engine`].
+//! Ends a node's containers when its agent cannot: see [`dormouse_sandbox::supervisor`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,8 +10,7 @@ use super::{body, engine, engine_answers};
 use crate::config::AgentConfig;
 use crate::process;
 use crate::runtime::{Exits, RuntimeError};
-use crate::supervisor::client::Supervisor;
-use crate::supervisor::protocol::Engine;
+use crate::supervisor::Supervisor;
 
 const END_AGAIN: Duration = Duration::from_millis(100);
 
@@ -21,10 +20,9 @@ pub(crate) async fn supervisor(
 ) -> Result<Supervisor, RuntimeError> {
     let mut supervisor = process::supervisor_config(config, false);
     supervisor.settings.view = None;
-    supervisor.settings.engine = Some(Engine {
-        cluster: config.cluster.clone(),
-        node: config.node.to_string(),
-    });
+    let node = config.node.as_str();
+    let arguments = ["supervisor", "--engine", &config.cluster, node];
+    supervisor.settings.engine = Some(arguments.map(str::to_owned).into());
     Ok(Supervisor::connect(supervisor, exits).await?.0)
 }
 

@@ -1,4 +1,4 @@
-//! Runs a program for an attached user in a Docker container. The engine runs it as the container's user,
+//! Runs another program in a Docker container. The engine runs it as the container's user,
 //! without further capabilities.
 
 use std::fs;
@@ -18,13 +18,14 @@ use nix::unistd::Pid;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use super::{Inner, environment, exit_of, pid_of, words};
+use dormouse_sandbox::protocol::ExecExit;
+
+use super::starting::environment;
+use super::{Inner, exit_of, pid_of, words};
+use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
-use crate::exec::attached::{Attached, Control, Input, Size};
-use crate::folder::aside;
+use crate::exec::attached::{Attach, Attached, Control, Input, Size};
 use crate::logs::Stream;
-use crate::runtime::Exec;
-use crate::supervisor::protocol::ExecExit;
 
 const PIECES: usize = 4;
 
@@ -124,22 +125,23 @@ async fn ended(docker: Docker, exec: String, closed: oneshot::Receiver<()>) -> E
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,
-    exec: Exec,
+    attach: Attach,
 ) -> Result<Attached, String> {
     let text = |error: Error| words(&error);
     let name = inner.name(&plan.container);
     let argv = plan.argv.clone();
     let env = aside(move || environment(&plan)).await;
     let mut env = env.ok_or("its environment cannot be read")??;
-    let kind = exec.terminal.as_ref().and_then(|it| it.kind.as_ref());
+    let terminal = attach.terminal();
+    let kind = terminal.and_then(|it| it.kind.as_ref());
     env.extend(kind.map(|kind| format!("TERM={kind}")));
-    let has_terminal = exec.terminal.is_some();
-    let size = exec.terminal.as_ref().map(|it| it.size);
+    let has_terminal = terminal.is_some();
+    let size = terminal.map(|it| it.size);
     let size = size.map(|size| vec![usize::from(size.rows), usize::from(size.columns)]);
     let options = ExecConfig {
         cmd: Some(argv),
         env: Some(env),
-        attach_stdin: Some(true),
+        attach_stdin: Some(attach != Attach::Nobody),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         tty: Some(has_terminal),
@@ -179,7 +181,7 @@ pub(super) async fn exec(
         exec: created.id.clone(),
         first: pid_of(&first),
     };
-    if let Some(terminal) = &exec.terminal {
+    if let Some(terminal) = terminal {
         // Engines with an older runc ignore an earlier size.
         control.resize(terminal.size);
     }

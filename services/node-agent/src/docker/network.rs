@@ -15,7 +15,8 @@ use futures::StreamExt;
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
 
-use super::{Inner, body, exit_in, refused};
+use super::starting::refused;
+use super::{Inner, body, exit_in};
 use crate::container_plan::{ContainerPlan, NodeAddress};
 use crate::disk_error::of_jobs_folder;
 use crate::network::{LINK, READY, ports};

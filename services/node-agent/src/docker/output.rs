@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_runtime::{Clock, SystemClock};
+use dormouse_sandbox::folder::{Below, Folder};
 
 use super::{RETRY, status_code};
 use crate::container_record::{ContainerRecords, Copied, CopiedStream};
-use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
 use crate::rotate::{LogBounds, Piece, forget, pieces};
 

@@ -1,5 +1,6 @@
 //! Tests with a slow or failing engine: a fake behind a Unix socket with one container.
 
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,12 +10,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
+use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::{Granted, Network};
+use dormouse_messages::job::{EnvValue, Mount};
+use dormouse_sandbox::folder::Below;
 
+use super::starting::refused;
 use super::*;
 use crate::container::{Container, Ended, Evict, Note, Readiness, Start, Stop, What};
 use crate::container_record::ContainerRecord;
-use crate::folder::Below;
 use crate::watch::{Watch, Watched};
 
 #[derive(Debug, Default)]
@@ -376,7 +380,7 @@ fn what_an_engine_repeats_of_a_jobs_document_is_not_the_nodes_fault() {
     };
     let full = error("write /var/lib/docker/tmp: no space left on device");
     let plan = plan(&config);
-    assert_eq!(super::refused(&plan, &full).fault, Some(NodeFault::Disk));
+    assert_eq!(refused(&plan, &full).fault, Some(NodeFault::Disk));
     let word = "no space left".to_owned();
     let spoken = [
         ContainerPlan {
@@ -392,7 +396,7 @@ fn what_an_engine_repeats_of_a_jobs_document_is_not_the_nodes_fault() {
             ..plan.clone()
         },
         ContainerPlan {
-            mounts: vec![JobMount {
+            mounts: vec![Mount {
                 source: word,
                 target: "/x".to_owned(),
                 read_only: true,
@@ -402,8 +406,8 @@ fn what_an_engine_repeats_of_a_jobs_document_is_not_the_nodes_fault() {
     ];
     for plan in spoken {
         let repeated = error("exec: \"no space left\": executable file not found");
-        assert_eq!(super::refused(&plan, &repeated).fault, None, "{plan:?}");
+        assert_eq!(refused(&plan, &repeated).fault, None, "{plan:?}");
     }
     let unknown = error("invalid mount config: bind source path does not exist");
-    assert_eq!(super::refused(&plan, &unknown).fault, None);
+    assert_eq!(refused(&plan, &unknown).fault, None);
 }

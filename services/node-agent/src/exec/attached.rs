@@ -1,4 +1,4 @@
-//! A program for an attached user, independent of the runtime: input, output, exit.
+//! Another program in a container, independent of the driver: input, output, exit.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,9 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use dormouse_sandbox::folder::User;
+use dormouse_sandbox::protocol::{Attachment, ExecExit};
+
 use crate::logs::Stream;
-use crate::supervisor::protocol::{Attachment, ExecExit};
-use crate::user::User;
 
 const PIECE: usize = 16 << 10;
 
@@ -39,6 +40,26 @@ pub struct Terminal {
     pub size: Size,
     #[serde(default)]
     pub kind: Option<String>,
+}
+
+/// The user to attach to another program in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attach {
+    /// Nobody is attached.
+    Nobody,
+    Pipes,
+    Terminal(Terminal),
+}
+
+impl Attach {
+    /// Returns the terminal.
+    #[must_use]
+    pub const fn terminal(&self) -> Option<&Terminal> {
+        match self {
+            Self::Terminal(terminal) => Some(terminal),
+            Self::Nobody | Self::Pipes => None,
+        }
+    }
 }
 
 /// Control over a running program.
@@ -89,7 +110,7 @@ impl Input {
     }
 }
 
-/// A program with an attached user.
+/// A started program, with its user's ends.
 pub struct Attached {
     pub input: Input,
     pub output: mpsc::Receiver<(Stream, Bytes)>,
@@ -110,10 +131,11 @@ pub struct Ends {
 ///
 /// # Errors
 /// Kernel errors.
-pub fn ends(terminal: Option<&Terminal>, user: Option<User>) -> io::Result<Ends> {
-    let ends = match terminal {
-        Some(terminal) => at_terminal(terminal)?,
-        None => at_pipes()?,
+pub fn ends(attach: &Attach, user: Option<User>) -> io::Result<Ends> {
+    let ends = match attach {
+        Attach::Nobody => nobodys(),
+        Attach::Pipes => at_pipes()?,
+        Attach::Terminal(terminal) => at_terminal(terminal)?,
     };
     if let Some(User { uid, gid }) = user {
         let (uid, gid) = (
@@ -135,6 +157,15 @@ async fn copy(mut reader: pipe::Receiver, stream: Stream, send: mpsc::Sender<(St
         if send.send((stream, piece)).await.is_err() {
             return;
         }
+    }
+}
+
+fn nobodys() -> Ends {
+    Ends {
+        input: Input::Closed,
+        output: mpsc::channel(PIECES).1,
+        terminal: None,
+        theirs: (Attachment::Files, Vec::new()),
     }
 }
 

@@ -23,12 +23,12 @@ use bytes::Bytes;
 use dormouse_messages::events::ExecBy;
 use dormouse_messages::{ContainerId, NodeId};
 use dormouse_runtime::{Asked, Log, NodeAnswer};
+use dormouse_sandbox::protocol::ExecExit;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::logs::{Stream, of_tenant, parsed, refused};
-use crate::supervisor::protocol::ExecExit;
 use attached::{Attached, Size, Terminal};
 pub use session::{Session, UNHEARD};
 

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use dormouse_messages::ContainerId;
 use dormouse_messages::events::ExecBy;
+use dormouse_sandbox::protocol::ExecExit;
 
 use super::attached::{Attached, Control, Input};
 use super::{Piece, Slot, Write};
 use crate::logs::Stream;
-use crate::supervisor::protocol::ExecExit;
 
 const KEPT_BYTES: usize = 256 << 10;
 

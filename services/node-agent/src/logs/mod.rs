@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Timestamp};
 use dormouse_runtime::{Asked, Log, NodeAnswer};
+use dormouse_sandbox::folder::Below;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::blocking::aside_in_time;
 use crate::config::AgentConfig;
-use crate::folder::{Below, aside_in_time};
 use crate::layout::{Layout, STDERR, STDOUT, TASKS};
 pub use alive::Alive;
 pub use reading::{Begin, Chunk};

@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use bytes::Bytes;
 use dormouse_messages::Timestamp;
 use dormouse_runtime::NodeAnswer;
+use dormouse_sandbox::folder::{Below, Folder};
 
 use super::LogsQuery;
-use crate::folder::{Below, Folder};
 use crate::rotate::{Piece, pieces, reached};
 
 /// Limit on bytes searched for the last lines.

@@ -1,5 +1,5 @@
-//! Runs a program for an attached user in a plain process's container. The container's init starts the
-//! program with descriptors made here.
+//! Runs another program in a plain process's container. The container's init starts the program with
+//! descriptors made here.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,14 +8,13 @@ use futures::FutureExt;
 use nix::sys::signal::Signal;
 
 use dormouse_messages::ContainerId;
+use dormouse_sandbox::protocol::ExecExit;
 
 use super::Inner;
+use crate::blocking::aside;
 use crate::container_plan::ContainerPlan;
-use crate::exec::attached::{self, Attached, Control, Size};
-use crate::folder::aside;
-use crate::runtime::Exec;
-use crate::supervisor::client::Supervisor;
-use crate::supervisor::protocol::ExecExit;
+use crate::exec::attached::{self, Attach, Attached, Control, Size};
+use crate::supervisor::Supervisor;
 
 struct OfSupervisor {
     supervisor: Supervisor,
@@ -44,20 +43,20 @@ impl Control for OfSupervisor {
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,
-    exec: Exec,
+    attach: Attach,
 ) -> Result<Attached, String> {
     let (container, user) = (plan.container.clone(), plan.user);
     let preparing = Arc::clone(&inner);
     let program = aside(move || preparing.program(&plan)).await;
     let mut program = program.ok_or("it cannot be prepared: the disk does not answer")??;
-    let kind = exec.terminal.as_ref().and_then(|it| it.kind.clone());
+    let kind = attach.terminal().and_then(|it| it.kind.clone());
     program
         .env
         .extend(kind.map(|kind| ("TERM".to_owned(), kind)));
-    let ends = attached::ends(exec.terminal.as_ref(), user);
+    let ends = attached::ends(&attach, user);
     let ends = ends.map_err(|error| format!("nobody can be attached to it: {error}"))?;
     let supervisor = inner.supervisor.clone();
-    let ended = supervisor.exec(exec.number, container.clone(), program, ends.theirs);
+    let (number, ended) = supervisor.exec(&container, program, ends.theirs);
     let gone = |_| ExecExit::without("the node's supervisor has ended, and its containers with it");
     Ok(Attached {
         input: ends.input,
@@ -66,7 +65,7 @@ pub(super) async fn exec(
         control: Arc::new(OfSupervisor {
             supervisor,
             container,
-            number: exec.number,
+            number,
             terminal: ends.terminal,
         }),
     })

@@ -2,20 +2,19 @@
 //! sandbox.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Network as Granted;
+use dormouse_sandbox::folder::{Below, User};
+use dormouse_sandbox::isolation::{BindMount, HostView, Network, SandboxSpec};
 
 use crate::config::AgentConfig;
 use crate::container_plan::ContainerPlan;
 use crate::disk_error::of_jobs_folder;
-use crate::folder::Below;
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::network;
-use crate::supervisor::sandbox::{BindMount, HostView, Network, SYSTEM, SandboxSpec};
-use crate::user::User;
 
 /// Folder of temporary files in a container's directory.
 pub const TMP: &str = "tmp";
@@ -48,19 +47,6 @@ pub fn view(config: &AgentConfig) -> Option<HostView> {
     })
 }
 
-impl HostView {
-    /// Reports whether a path of the node is visible in the sandbox.
-    #[must_use]
-    pub fn shows(&self, path: &Path) -> bool {
-        let mut shown = SYSTEM.iter().map(Path::new);
-        let own = || self.shown.iter().any(|it| path.starts_with(it));
-        let is_hidden = self.hidden.iter().any(|it| path.starts_with(it));
-        // A path with `..` may lead anywhere.
-        let goes_up = path.components().any(|it| it == Component::ParentDir);
-        !is_hidden && !goes_up && (shown.any(|it| path.starts_with(it)) || own())
-    }
-}
-
 /// Gives a container's folders to the user. Blocking.
 pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), NotStarted> {
     let ContainerId {
@@ -91,8 +77,7 @@ pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), Not
 fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
     let (root, way) = below.parts();
     BindMount {
-        root: absolute(root),
-        way: way.to_owned(),
+        source: Below::new(absolute(root), way),
         target: target.to_owned(),
         read_only,
     }
@@ -133,8 +118,7 @@ pub fn sandbox(
     }
     // Sources are resolved: later links are not followed.
     let mounts = plan.mounts.iter().map(|mount| BindMount {
-        root: PathBuf::from("/"),
-        way: PathBuf::from(mount.source.trim_start_matches('/')),
+        source: Below::new("/".into(), mount.source.trim_start_matches('/')),
         target: PathBuf::from(&mount.target),
         read_only: mount.read_only,
     });
@@ -160,19 +144,15 @@ pub fn sandbox(
 
 /// Returns a package installer's sandbox, which writes only to the tenant's folder.
 #[must_use]
-pub fn of_installer(own: &Path, user: User, files: Vec<PathBuf>) -> SandboxSpec {
-    let at = |path: PathBuf, read_only: bool| BindMount {
-        root: path.clone(),
-        way: PathBuf::new(),
-        target: path,
-        read_only,
-    };
-    let files = files.into_iter().map(|file| at(file, true));
+pub fn of_installer(own: &Below, user: User, files: Vec<PathBuf>) -> SandboxSpec {
+    let at = |place: &Below, read_only: bool| shown(place, &absolute(&place.path()), read_only);
+    let files = files.into_iter();
+    let files = files.map(|file| at(&Below::new(file, ""), true));
     SandboxSpec {
         uid: user.uid,
         gid: user.gid,
         temporary: Vec::new(),
-        directory: at(own.to_owned(), false),
+        directory: at(own, false),
         own: files.collect(),
         mounts: Vec::new(),
         gpu_uuids: Vec::new(),

@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use dormouse_agent_core::NotStarted;
-use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
+use dormouse_messages::{ContainerId, Resource};
+use dormouse_sandbox::protocol::{Demand, Orders, Program};
 
 use super::{Inner, sandboxed};
 use crate::NO_PROGRAM;
@@ -18,7 +19,6 @@ use crate::disk_error::of_jobs_folder;
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::mounts;
 use crate::secrets;
-use crate::supervisor::protocol::{Orders, Program};
 
 const INHERITED: [&str; 9] = [
     "HOME",
@@ -86,10 +86,13 @@ impl Inner {
         };
         self.note(plan)?;
         Ok(Orders {
-            container: plan.container.clone(),
-            request: plan.request,
-            demand: plan.demand.clone(),
-            processes: self.contain.as_ref().map(|it| it.processes),
+            container: plan.container.to_string(),
+            request: plan.request.0,
+            demand: Demand {
+                cpu_milli: plan.demand.get(&Resource::Cpu),
+                memory_bytes: plan.demand.get(&Resource::Memory),
+                processes: self.contain.as_ref().map(|it| it.processes),
+            },
             program,
             sandbox,
         })
@@ -115,6 +118,7 @@ impl Inner {
             env,
             working_dir: working_dir.to_owned(),
             output: plan.directory.clone(),
+            output_files: [STDOUT, STDERR].map(str::to_owned),
         })
     }
 

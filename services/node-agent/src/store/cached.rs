@@ -6,12 +6,12 @@ use std::fs;
 use std::io;
 
 use dormouse_messages::JobId;
+use dormouse_sandbox::folder::Below;
+use dormouse_sandbox::procfs::boot_id;
 
 use super::Name;
 use crate::checkpoint_snapshot;
-use crate::folder::Below;
 use crate::layout::Layout;
-use crate::procfs::boot_id;
 
 const BOOT_BYTES: u64 = 256;
 

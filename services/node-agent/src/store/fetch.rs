@@ -16,12 +16,12 @@ use object_store::path::Path;
 use sha2::{Digest, Sha256};
 
 use dormouse_messages::JobId;
+use dormouse_sandbox::folder::Below;
 
 use super::manifest::{Described, MOST_BYTES, Manifest};
 use super::{Name, Store, StoreError, Task, blocking, cached, digest, hexadecimal};
 use crate::checkpoint_snapshot;
 use crate::code::tree::Tree;
-use crate::folder::Below;
 use crate::layout::Layout;
 
 const PIECE_BYTES: u64 = 8 << 20;

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use dormouse_messages::{Incarnation, JobId};
+use dormouse_sandbox::folder::Below;
 
 use super::hexadecimal;
 use crate::checkpoint_snapshot;
-use crate::folder::Below;
 
 /// Limit on a manifest, enough for the largest number of files.
 pub const MOST_BYTES: u64 = 16 << 20;

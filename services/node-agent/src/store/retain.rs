@@ -11,9 +11,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use dormouse_messages::{Incarnation, JobId};
+use dormouse_sandbox::folder::Below;
 
 use super::{Name, Store, StoreError, Task, blocking, cached};
-use crate::folder::Below;
 use crate::layout::Layout;
 
 /// The checkpoints of a job to keep.

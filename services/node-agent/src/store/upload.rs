@@ -16,10 +16,10 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipa
 use sha2::{Digest, Sha256};
 
 use dormouse_messages::{Incarnation, JobId};
+use dormouse_sandbox::folder::Below;
 
 use super::manifest::{Described, Manifest, open};
 use super::{Name, Store, StoreError, Task, blocking, cached, digest, hexadecimal};
-use crate::folder::Below;
 use crate::layout::Layout;
 
 const PART_BYTES: u64 = 8 << 20;

@@ -7,8 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use dormouse_sandbox::folder::Below;
+
 use super::{Uncounted, Usage};
-use crate::folder::Below;
 
 /// Limit on inspected files per user: a second's work.
 const LOOKS_LIMIT: usize = 1_000_000;

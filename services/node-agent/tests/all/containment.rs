@@ -20,11 +20,12 @@ use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
+use dormouse_node_agent::exec::attached::Attach;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::procfs::stat;
-use dormouse_node_agent::runtime::{ContainerRuntime, Exec};
-use dormouse_node_agent::user::User;
+use dormouse_node_agent::runtime::ContainerDriver;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
+use dormouse_sandbox::folder::User;
+use dormouse_sandbox::procfs::stat;
 use futures::FutureExt;
 use futures::future::FusedFuture;
 use tokio::sync::mpsc;
@@ -93,7 +94,7 @@ pub fn attempts() -> Vec<Attempt> {
 struct Node {
     folder: tempfile::TempDir,
     config: AgentConfig,
-    runtime: Arc<dyn ContainerRuntime>,
+    runtime: Arc<dyn ContainerDriver>,
     exited: mpsc::UnboundedReceiver<(ContainerId, Exit)>,
     env: BTreeMap<String, EnvValue>,
     mounts: Vec<Mount>,
@@ -128,7 +129,7 @@ impl Node {
         let (exits, exited) = mpsc::unbounded_channel();
         let marks = ContainerRecords::open(&config.layout()).expect("opened");
         let mut supervisor = None;
-        let runtime: Arc<dyn ContainerRuntime> = match kind {
+        let runtime: Arc<dyn ContainerDriver> = match kind {
             RuntimeKind::Process => {
                 let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
                 let runtime = runtime.expect("a supervisor");
@@ -266,7 +267,7 @@ impl Node {
         if !said.contains("TRIED") {
             said.push_str(&format!("; {exit:?}"));
         }
-        self.runtime.forget(&id, Sequence(1)).await;
+        self.runtime.remove(&id, Sequence(1)).await;
         said
     }
 
@@ -278,11 +279,11 @@ impl Node {
         started.unwrap_or_else(|error| panic!("{}: {error}", attempt.name));
         let script = format!("{}\necho TRIED", attempt.script);
         plan.argv = ["/bin/sh", "-c", &script].map(str::to_owned).into();
-        let exec = Exec {
-            number: number as u64 + 1,
-            terminal: None,
-        };
-        let mut attached = self.runtime.exec(plan, exec).await.expect("started");
+        let mut attached = self
+            .runtime
+            .exec(plan, Attach::Pipes)
+            .await
+            .expect("started");
         let mut said = Vec::new();
         let patience = Duration::from_secs(30);
         let until = tokio::time::Instant::now() + patience;
@@ -313,7 +314,7 @@ impl Node {
         let exit = tokio::time::timeout(patience, self.exited.recv()).await;
         let (ended, _) = exit.expect("it ends").expect("open");
         assert_eq!(ended, id, "{}: another one has ended", attempt.name);
-        self.runtime.forget(&id, Sequence(1)).await;
+        self.runtime.remove(&id, Sequence(1)).await;
         String::from_utf8_lossy(&said).into_owned()
     }
 
@@ -410,7 +411,7 @@ async fn all(kind: RuntimeKind, by: By, network: Network) {
     node.runtime.kill(&victim).await.expect("killed");
     let ended = tokio::time::timeout(Duration::from_secs(10), node.exited.recv()).await;
     assert_eq!(ended.expect("it ends").expect("open").0, victim);
-    node.runtime.forget(&victim, Sequence(1)).await;
+    node.runtime.remove(&victim, Sequence(1)).await;
     assert_eq!(failures, [""; 0], "{}", failures.join("\n"));
 }
 
@@ -557,7 +558,7 @@ async fn what_is_trusted_is_not_contained() {
     let victim = container("victim/job/1/0");
     node.runtime.kill(&victim).await.expect("killed");
     let _ = node.exited.recv().await;
-    node.runtime.forget(&victim, Sequence(1)).await;
+    node.runtime.remove(&victim, Sequence(1)).await;
     for path in ["/tmp/victim", "/dev/shm/victim"] {
         let _ = fs::remove_file(path);
     }
@@ -623,7 +624,7 @@ async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     for id in later.iter().chain([&first, &container("victim/job/1/0")]) {
         node.runtime.kill(id).await.expect("killed");
         let _ = node.exited.recv().await;
-        node.runtime.forget(id, Sequence(1)).await;
+        node.runtime.remove(id, Sequence(1)).await;
     }
 }
 
@@ -702,11 +703,11 @@ async fn a_plain_process_without_a_network_talks_to_itself_alone() {
     let victim = container("victim/job/1/0");
     node.runtime.kill(&victim).await.expect("killed");
     let _ = node.exited.recv().await;
-    node.runtime.forget(&victim, Sequence(1)).await;
+    node.runtime.remove(&victim, Sequence(1)).await;
 }
 
 #[tokio::test]
-async fn a_program_beside_a_container_is_inside_its_walls() {
+async fn another_program_in_a_container_is_inside_its_sandbox() {
     if !Contain::is_possible() {
         return skipped("only root makes sandboxes");
     }
@@ -716,9 +717,9 @@ async fn a_program_beside_a_container_is_inside_its_walls() {
     node.runtime.start(plan.clone()).await.expect("started");
     let looks = "[ $(id -u) = 200011 ] && ! cat /etc/shadow && [ ! -e $NODE_DIR/secret ] && [ -d $GRANTED ]";
     plan.argv = ["/bin/sh", "-c", looks].map(str::to_owned).into();
-    assert_eq!(node.runtime.beside(plan.clone()).await, Ok(()));
+    assert_eq!(node.runtime.run(plan.clone()).await, Ok(()));
     plan.argv = ["/bin/sh", "-c", "exit 7"].map(str::to_owned).into();
-    let why = node.runtime.beside(plan).await.expect_err("it fails");
+    let why = node.runtime.run(plan).await.expect_err("it fails");
     assert!(why.contains('7'), "{why}");
     node.runtime.kill(&id).await.expect("killed");
     node.runtime

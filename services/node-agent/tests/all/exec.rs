@@ -13,9 +13,9 @@ use dormouse_node_agent::exec::{
     EXEC, EXEC_READ, EXEC_WRITE, Execs, Piece, Read, Start, Started, Write,
 };
 use dormouse_node_agent::logs::Stream;
-use dormouse_node_agent::supervisor::protocol::ExecExit;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 use dormouse_runtime::Asked;
+use dormouse_sandbox::protocol::ExecExit;
 use serde::Serialize;
 
 use crate::common::*;
@@ -395,7 +395,7 @@ fn one_whose_agent_ends_is_ended_and_that_stands_on_the_log() {
     });
     agent.stop().expect("left in order");
     let until = Instant::now() + Duration::from_secs(10);
-    while dormouse_node_agent::procfs::stat(pid).is_some_and(|stat| !stat.zombie) {
+    while dormouse_sandbox::procfs::stat(pid).is_some_and(|stat| !stat.zombie) {
         assert!(Instant::now() < until, "it runs on without anybody");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -21,8 +21,8 @@ use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
 use dormouse_node_agent::layout::TOKENS;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::ContainerRuntime;
-use dormouse_node_agent::user::User;
+use dormouse_node_agent::runtime::ContainerDriver;
+use dormouse_sandbox::folder::User;
 use tokio::sync::mpsc;
 
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";
@@ -118,7 +118,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
     config.cluster = format!("gpu-sandbox-{}", std::process::id());
     let (exits, mut exited) = mpsc::unbounded_channel();
     let marks = ContainerRecords::open(&config.layout()).expect("opened");
-    let runtime: Arc<dyn ContainerRuntime> = match kind {
+    let runtime: Arc<dyn ContainerDriver> = match kind {
         RuntimeKind::Process => {
             let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
             Arc::new(runtime.expect("a supervisor"))
@@ -172,7 +172,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
     let used = server.usage(&id.to_string()).expect("known")[0].1;
     assert!(used.launches >= 400 && used.refusals == 1, "{used:?}");
     assert!(used.busy_ns > 300_000_000, "{used:?}");
-    runtime.forget(&id, Sequence(1)).await;
+    runtime.remove(&id, Sequence(1)).await;
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::runtime::{ContainerRuntime, RuntimeError};
-use dormouse_node_agent::user::User;
+use dormouse_node_agent::runtime::{ContainerDriver, RuntimeError};
+use dormouse_sandbox::folder::User;
 use tokio::sync::mpsc;
 
 const MALLORY: User = User {
@@ -182,7 +182,7 @@ impl Node {
         let exit = tokio::time::timeout(PATIENCE, self.exited.recv()).await;
         assert_eq!(exit.expect("it ends").expect("open").0, id);
         let said = ["stdout.log", "stderr.log"].map(|name| fs::read(directory.join(name)));
-        self.runtime.forget(&id, Sequence(1)).await;
+        self.runtime.remove(&id, Sequence(1)).await;
         let said = said.map(|it| String::from_utf8_lossy(&it.unwrap_or_default()).into_owned());
         Outcome::Printed(said.concat())
     }

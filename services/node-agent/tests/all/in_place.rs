@@ -7,7 +7,7 @@ use crate::common::*;
 use dormouse_agent_core::Exit;
 use dormouse_messages::events::ResizeCause;
 use dormouse_messages::{ContainerId, Event, Fold, Incarnation, Rank, Sequence};
-use dormouse_node_agent::reconcile::{Action, Life, Machine, Observed, apply, reconcile};
+use dormouse_node_agent::reconcile::{Action, Effect, Life, Machine, Observed, apply, reconcile};
 use dormouse_node_agent::state::{AgentState, Announced, Want};
 use proptest::prelude::*;
 
@@ -52,7 +52,10 @@ impl World {
         let actions = world.when([]);
         assert_eq!(told(&actions), [(0, vec![0, 1], vec![])]);
         assert_eq!(started_of(&actions), [(0, 4), (1, 4)]);
-        assert!(matches!(actions[0], Action::Announce(..)), "first of all");
+        assert!(
+            matches!(actions[0], Action::Do(Effect::Announce(..))),
+            "first of all"
+        );
         world.run();
         world
     }
@@ -94,7 +97,7 @@ fn numbers(ranks: &BTreeSet<Rank>) -> Vec<u32> {
 
 fn told(actions: &[Action]) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
     let told = actions.iter().filter_map(|action| match action {
-        Action::Announce(_, _, it) => {
+        Action::Do(Effect::Announce(_, _, it)) => {
             Some((it.generation, numbers(&it.members), numbers(&it.leaving)))
         }
         _ => None,
@@ -104,7 +107,7 @@ fn told(actions: &[Action]) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
 
 fn started_of(actions: &[Action]) -> Vec<(u32, u64)> {
     let started = actions.iter().filter_map(|action| match action {
-        Action::Start(id, request) => Some((id.rank.0, request.0)),
+        Action::Do(Effect::Start(id, request)) => Some((id.rank.0, request.0)),
         _ => None,
     });
     started.collect()
@@ -112,7 +115,7 @@ fn started_of(actions: &[Action]) -> Vec<(u32, u64)> {
 
 fn stopped_of(actions: &[Action]) -> Vec<u32> {
     let stopped = actions.iter().filter_map(|action| match action {
-        Action::Stop(id) => Some(id.rank.0),
+        Action::Do(Effect::Stop(id)) => Some(id.rank.0),
         _ => None,
     });
     stopped.collect()
@@ -127,7 +130,10 @@ fn what_is_added_to_a_life_starts_when_that_is_requested_and_is_told_when_it_has
     assert_eq!(world.when([joined_as("n1"), added]), [], "placed alone");
     let request = world.next();
     let actions = world.when([resize(1, &[2, 3], &[], &[0, 1], ADJUSTED)]);
-    assert_eq!(actions, [Action::Start(id(1, 2), Sequence(request))]);
+    assert_eq!(
+        actions,
+        [Action::Do(Effect::Start(id(1, 2), Sequence(request)))]
+    );
     world.run();
     let actions = world.when([resized(1, &[0, 1, 2, 3], ADJUSTED)]);
     assert_eq!(told(&actions), [(1, vec![0, 1, 2, 3], vec![])]);
@@ -155,7 +161,7 @@ fn members_are_told_at_once_who_leaves_and_nobody_is_stopped_before_that_is_requ
     assert!(
         world
             .end(1)
-            .contains(&Action::Forget(id(1, 1), Sequence(4)))
+            .contains(&Action::Do(Effect::Forget(id(1, 1), Sequence(4))))
     );
     let actions = world.when([resized(1, &[0], ADJUSTED)]);
     assert_eq!(told(&actions), [(1, vec![0], vec![])]);
@@ -221,7 +227,7 @@ fn an_agent_that_has_no_member_knows_those_of_the_others_when_one_joins() {
     world.when([resize(2, &[], &[2], &[0, 1], ADJUSTED), leave(2, &[2])]);
     let actions = world.end(2);
     assert!(
-        matches!(actions.last(), Some(Action::Withdraw(..))),
+        matches!(actions.last(), Some(Action::Do(Effect::Withdraw(..)))),
         "{actions:?}"
     );
     world.when([resized(2, &[0, 1], ADJUSTED)]);
@@ -414,16 +420,16 @@ fn act(events: &mut Vec<Event>, machine: &mut Machine, done: &mut Done) {
         for action in actions {
             apply(machine, &action);
             match action {
-                Action::Start(id, _) => {
+                Action::Do(Effect::Start(id, _)) => {
                     assert!(asked.starts.contains(&id), "{id} starts unasked");
                     assert!(done.starts.insert(id.clone()), "{id} is started twice");
                     let told = machine.told.contains_key(&(id.job.clone(), id.incarnation));
                     assert!(told, "{id} starts without its members' file");
                 }
-                Action::Stop(id) => {
+                Action::Do(Effect::Stop(id)) => {
                     assert!(asked.stops.contains(&id), "{id} is stopped unasked");
                 }
-                Action::Announce(_, life, it) => {
+                Action::Do(Effect::Announce(_, life, it)) => {
                     let before = done.told.insert(life, it.clone());
                     let before = before.map_or(0, |before| before.generation);
                     assert!(it.generation >= before, "generation {before}, then {it:?}");

@@ -12,11 +12,12 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_node_agent::container_plan::ContainerPlan;
-use dormouse_node_agent::container_record::{ContainerRecord, ContainerRecords, Supervised};
+use dormouse_node_agent::container_record::{ContainerRecord, ContainerRecords};
 use dormouse_node_agent::process::ProcessRuntime;
-use dormouse_node_agent::procfs::{Identity, stat};
-use dormouse_node_agent::runtime::{ContainerRuntime, RuntimeError};
-use dormouse_node_agent::supervisor::protocol::Gone;
+use dormouse_node_agent::runtime::{ContainerDriver, RuntimeError};
+use dormouse_sandbox::procfs::{Identity, stat};
+use dormouse_sandbox::protocol::Gone;
+use dormouse_sandbox::supervisor::Supervised;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
@@ -129,7 +130,7 @@ async fn a_pid_of_another_start_time_is_never_signalled() {
     };
     noted(folder.path(), &plan, stale);
     let (runtime, _exited) = runtime(folder.path(), false).await;
-    let listed = runtime.list().await.expect("listed");
+    let listed = runtime.recover().await.expect("listed");
     assert!(
         listed[0].status.as_ref().is_err_and(|exit| exit.evicted),
         "{listed:?}"
@@ -239,7 +240,7 @@ async fn a_killed_supervisor_takes_everything_along_and_the_agent_hears_of_it() 
             pids.iter().all(|pid| is_gone(*pid)),
             "limits {limits}: {pids:?}"
         );
-        runtime.forget(&container, Sequence(1)).await;
+        runtime.remove(&container, Sequence(1)).await;
         runtime
             .start(self::plan(folder.path(), 2, "exit 4"))
             .await
@@ -302,7 +303,7 @@ async fn exit_codes_are_kept_while_no_agent_is_there() {
     drop(first);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (second, mut exited) = runtime(folder.path(), true).await;
-    let found = second.list().await.expect("listed");
+    let found = second.recover().await.expect("listed");
     let ended: Vec<_> = found
         .iter()
         .filter_map(|it| it.status.as_ref().err())
@@ -321,7 +322,7 @@ async fn exit_codes_are_kept_while_no_agent_is_there() {
         "the same supervisor"
     );
     for found in found {
-        second.forget(&found.container, found.request).await;
+        second.remove(&found.container, found.request).await;
     }
     drop(second);
     until("the supervisor ends when it holds nothing", || {
@@ -408,7 +409,7 @@ async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said(
     until("it is said", || read().ends_with('\n')).await;
     assert_eq!(read(), "ended\n");
     let (last, _) = runtime(folder.path(), true).await;
-    let found = last.list().await.expect("listed");
+    let found = last.recover().await.expect("listed");
     let [found] = &found[..] else {
         panic!("{found:?}")
     };
@@ -459,7 +460,7 @@ async fn limits_hold_and_want_of_memory_is_told() {
     runtime.start(plan).await.expect("started");
     let exit = exit(&mut exited).await;
     assert_eq!((exit.signal, exit.out_of_memory), (Some(9), true));
-    runtime.forget(&container, Sequence(1)).await;
+    runtime.remove(&container, Sequence(1)).await;
 }
 
 #[tokio::test]
@@ -541,7 +542,7 @@ async fn inits_that_wait_are_used_and_leave_nothing_behind() {
                 parent = group.parent().map(Path::to_owned);
             }
             let request = Sequence(incarnation.into());
-            runtime.forget(&container, request).await;
+            runtime.remove(&container, request).await;
         }
         drop(runtime);
         until("the supervisor ends", || {
@@ -562,7 +563,7 @@ async fn ran(
     let (container, request) = (plan.container.clone(), plan.request);
     runtime.start(plan).await.expect("started");
     let exit = exit(exited).await;
-    runtime.forget(&container, request).await;
+    runtime.remove(&container, request).await;
     let printed = fs::read_to_string(directory.join("stdout.log")).expect("read");
     (printed.lines().map(str::to_owned).collect(), exit)
 }
@@ -667,7 +668,7 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let mut mark = ContainerRecord::new(plan.container.clone(), plan.request);
     mark.supervised = Some(Supervised::by_supervisor(supervisor));
     marks.put(&mark).expect("noted");
-    assert_eq!(runtime.list().await.expect("listed"), []);
+    assert_eq!(runtime.recover().await.expect("listed"), []);
     marks.put(&mark).expect("noted");
     drop(runtime);
     until("the supervisor leaves", || {
@@ -675,7 +676,7 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     })
     .await;
     let (runtime, mut exited) = self::runtime(folder.path(), false).await;
-    assert_eq!(runtime.list().await.expect("listed"), []);
+    assert_eq!(runtime.recover().await.expect("listed"), []);
     let stdout = plan.directory.join("stdout.log");
     runtime.start(plan.clone()).await.expect("started");
     assert_eq!(exit(&mut exited).await.code, Some(0));
@@ -707,5 +708,5 @@ async fn what_escapes_its_session_and_its_group_s_folder_is_ended_too() {
     let pid = fs::read_to_string(pid_file).expect("read");
     let pid: u32 = pid.trim().parse().expect("a pid");
     assert!(stat(pid).is_none_or(|stat| stat.zombie), "it is left");
-    runtime.forget(&container, Sequence(1)).await;
+    runtime.remove(&container, Sequence(1)).await;
 }

@@ -4,7 +4,7 @@ use crate::common::*;
 use dormouse_agent_core::Exit;
 use dormouse_messages::{Event, Fold};
 use dormouse_node_agent::reconcile::{
-    Action, Ending, FENCED, Life, Machine, Observed, apply, reconcile,
+    Action, Effect, Ending, FENCED, Life, Machine, Observed, apply, reconcile,
 };
 use dormouse_node_agent::state::{AgentState, Known, Want};
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ fn a_start_request_starts_what_is_here_once() {
     let nodes = placed_on(1, &["n0", "n1", "n0"]);
     let state = fold(&[joined(1), admitted(spec(&["true"])), nodes, start(1, None)]);
     let mut machine = member(1);
-    let starts = [0, 2].map(|rank| Action::Start(id(1, rank), sequence(4)));
+    let starts = [0, 2].map(|rank| Action::Do(Effect::Start(id(1, rank), sequence(4))));
     assert_eq!(settle(&state, &mut machine), starts);
     assert_eq!(settle(&state, &mut machine), []);
 }
@@ -78,7 +78,10 @@ fn nothing_starts_before_the_agent_hears_that_it_has_joined() {
     assert_eq!(actions, [Action::Join(2, vec![])]);
     let heard = with(asked, [joined(2)]);
     let actions = settle(&fold(&heard), &mut machine);
-    assert!(matches!(actions[0], Action::Start(..)), "{actions:?}");
+    assert!(
+        matches!(actions[0], Action::Do(Effect::Start(..))),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn orders_are_passed_on_once_and_again_to_an_agent_that_starts() {
         machine
     };
     let mut machine = running();
-    let give = |at| Action::Give(id(1, 0), sequence(at));
+    let give = |at| Action::Do(Effect::Give(id(1, 0), sequence(at)));
     assert_eq!(settle(&fold(&before), &mut machine), [give(6)]);
     let after = fold(&with(before, [given(3..5)]));
     assert_eq!(settle(&after, &mut machine), [give(7)]);
@@ -153,7 +156,7 @@ fn a_stop_stops_and_one_that_never_started_has_exited() {
         .containers
         .insert(id(1, 0), Observed::new(sequence(4), Life::Running(7)));
     let actions = settle(&state, &mut machine);
-    assert_eq!(actions[0], Action::Stop(id(1, 0)));
+    assert_eq!(actions[0], Action::Do(Effect::Stop(id(1, 0))));
     assert!(matches!(&actions[1], Action::TellExited(it, _, _) if *it == id(1, 1)));
 }
 
@@ -170,7 +173,7 @@ fn every_member_is_asked_to_save_once() {
     let actions = settle(&state, &mut machine);
     let saves = actions
         .iter()
-        .filter(|action| matches!(action, Action::Save(_, at) if *at == sequence(5)));
+        .filter(|action| matches!(action, Action::Do(Effect::Save(_, at)) if *at == sequence(5)));
     assert_eq!(saves.count(), 2);
     let again = fold(&with(events, [save(1)]));
     assert_eq!(settle(&again, &mut machine).len(), 2);
@@ -190,16 +193,16 @@ fn an_older_incarnation_goes_before_the_newer_comes() {
     assert!(
         actions
             .iter()
-            .any(|action| matches!(action, Action::Evict(it, _) if *it == id(1, 0)))
+            .any(|action| matches!(action, Action::Do(Effect::Evict(it, _)) if *it == id(1, 0)))
     );
     assert!(
         !actions
             .iter()
-            .any(|action| matches!(action, Action::Start(..)))
+            .any(|action| matches!(action, Action::Do(Effect::Start(..))))
     );
     machine.containers.get_mut(&id(1, 0)).expect("there").life = Life::Ended(Exit::default());
     let actions = settle(&state, &mut machine);
-    assert!(actions.contains(&Action::Start(id(2, 0), sequence(6))));
+    assert!(actions.contains(&Action::Do(Effect::Start(id(2, 0), sequence(6)))));
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn a_fenced_agent_ends_everything_and_joins_when_it_is_gone() {
             .insert(id(1, rank), Observed::new(sequence(4), Life::Running(7)));
     }
     machine.fenced = true;
-    let evictions = [0, 1].map(|rank| Action::Evict(id(1, rank), FENCED.to_owned()));
+    let evictions = [0, 1].map(|rank| Action::Do(Effect::Evict(id(1, rank), FENCED.to_owned())));
     assert_eq!(settle(&state, &mut machine), evictions);
     (machine.fenced, machine.joined) = (false, None);
     assert_eq!(settle(&state, &mut machine), []);
@@ -261,7 +264,7 @@ fn a_start_asked_of_a_lost_node_is_not_made_up_for_later() {
     assert!(wanted.values().all(|wanted| gone(&wanted.want)));
     let mut machine = member(2);
     let actions = settle(&fold(&events), &mut machine);
-    let starts = |action: &Action| matches!(action, Action::Start(..));
+    let starts = |action: &Action| matches!(action, Action::Do(Effect::Start(..)));
     assert!(!actions.iter().any(starts), "{actions:?}");
 }
 
@@ -325,7 +328,7 @@ fn act(
         for action in actions {
             apply(machine, &action);
             match action {
-                Action::Start(id, _) => {
+                Action::Do(Effect::Start(id, _)) => {
                     assert!(!starts.contains(&id), "{id} is started twice");
                     let others = before.containers.iter().filter(|(other, seen)| {
                         other.job == id.job && other.incarnation != id.incarnation && seen.is_live()
@@ -365,7 +368,7 @@ fn settle_count(state: &AgentState, machine: &mut Machine) -> usize {
     let actions = reconcile(state, machine);
     actions
         .iter()
-        .filter(|action| !matches!(action, Action::Start(..)))
+        .filter(|action| !matches!(action, Action::Do(Effect::Start(..))))
         .count()
 }
 
