@@ -410,6 +410,24 @@ impl Job {
         }
     }
 
+    /// Returns the running job's end by its time limit.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        self.limits.stops_at(self.running_since()?)
+    }
+
+    /// Returns the end by the time limit, as if started at `now` if not running.
+    #[must_use]
+    pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.limits.stops_at(self.running_since().unwrap_or(now))
+    }
+
+    /// Returns the time since all containers run.
+    #[must_use]
+    pub fn running_since(&self) -> Option<Timestamp> {
+        self.life.as_ref()?.running_since
+    }
+
     /// Returns the demand of a rank's container.
     #[must_use]
     pub fn demand_at(&self, rank: Rank) -> &Amounts {
@@ -678,6 +696,24 @@ impl Job {
         lived
             .is_none_or(|lived| lived < assignment.incarnation)
             .then_some(assignment)
+    }
+
+    /// Iterates over the assigned containers whose start was not requested.
+    pub fn reserved(&self) -> impl Iterator<Item = (Incarnation, &Rank, &Place)> {
+        let waits = self.waits_to_start().is_some();
+        let life = self.life.as_ref();
+        self.assignment.iter().flat_map(move |assignment| {
+            let own = life.filter(|life| life.incarnation == assignment.incarnation);
+            let is_open = move |rank: &Rank| match own {
+                Some(life) => !life.containers.contains_key(rank),
+                None => waits,
+            };
+            let places = assignment
+                .places
+                .iter()
+                .filter(move |(rank, _)| is_open(rank));
+            places.map(|(rank, place)| (assignment.incarnation, rank, place))
+        })
     }
 
     /// Iterates over node and demand of containers that hold capacity.

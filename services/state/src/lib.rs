@@ -12,7 +12,6 @@
 
 pub mod cluster;
 pub mod fit;
-mod folded;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;

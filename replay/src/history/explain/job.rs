@@ -245,7 +245,7 @@ fn queue_place(
     QueuePlace {
         position: before.len() as u64 + 1,
         of_others: (all - tenant.order.len()) as u64,
-        policy: queues.policy.queue.as_str().to_owned(),
+        policy: queues.cluster.policy.queue.as_str().to_owned(),
         share: queues.share(tenant).as_f64(),
         demand_share: queues.demand_share(tenant).as_f64(),
         before: before.into_iter().take(MOST_NAMED).collect(),

@@ -319,9 +319,9 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
     for (uuid, doubt) in &detail.gpu_doubts {
         text.push_str(&doubts(uuid, doubt, style));
     }
-    if !detail.standing.is_empty() {
+    if !detail.placed.is_empty() {
         let mut table = style.table(&["JOB", "INCARNATION", "RANK", "PHASE"]);
-        for container in &detail.standing {
+        for container in &detail.placed {
             table.add_row(vec![
                 Cell::new(&container.job),
                 right(container.incarnation),
