@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Overview;
 use crate::fairness::Fairness;
-use crate::jobs::{JobTable, PhaseCounts};
+use crate::jobs::{JobTable, PhaseCounts, Request};
 use crate::keys::Keys;
 use crate::nodes::{self, Load, Node, NodeTable};
 use crate::notebooks::Notebooks;
@@ -40,21 +40,24 @@ impl Fold for ReadModel {
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = &self.queues.cluster.clock.peek(recorded);
         let event = self.cluster.evolve(fact, &self.queues.cluster.authority);
-        self.queues.fold(recorded);
         let Some(event) = event else {
+            self.queues.fold(recorded);
             return;
         };
         let job = starts_or_stops(event);
-        if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
-            let beside = &job.beside;
-            self.running
-                .subtract_job(beside, &job.demand, u64::from(job.now));
+        let before = job.and_then(|job| self.state().job(job)).cloned();
+        let running = |model: &Self| {
+            let now = model.jobs.get(job?)?.now;
+            Some(Request::of(before.as_ref()?).amounts(now))
+        };
+        if let Some(stops) = running(self) {
+            self.running.subtract(&stops);
         }
-        self.jobs.evolve(fact);
-        if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
-            let beside = &job.beside;
-            self.running
-                .add_job(beside, &job.demand, u64::from(job.now));
+        self.queues.fold(recorded);
+        self.jobs
+            .evolve(fact, &self.queues.cluster, before.as_ref());
+        if let Some(runs) = running(self) {
+            self.running.add(&runs);
         }
         self.nodes.evolve(fact, &self.queues.cluster);
         self.notebooks.evolve(fact);
@@ -78,8 +81,10 @@ impl Fold for ReadModel {
 
     fn check_invariants(&self) -> Result<(), String> {
         let mut running = Total::default();
-        for (_, job) in self.jobs.live() {
-            running.add_job(&job.beside, &job.demand, u64::from(job.now));
+        for (id, job) in self.jobs.live() {
+            if let Some(request) = job.request(id, self.state()) {
+                running.add(&request.amounts(job.now));
+            }
         }
         if running != self.running {
             return Err(format!(

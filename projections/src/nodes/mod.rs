@@ -106,7 +106,7 @@ pub fn containers(state: &ClusterState) -> impl Iterator<Item = Container<'_>> {
     })
 }
 
-fn of_job<'a>(id: &'a JobId, job: &'a Job) -> impl Iterator<Item = Container<'a>> {
+pub(crate) fn of_job<'a>(id: &'a JobId, job: &'a Job) -> impl Iterator<Item = Container<'a>> {
     let container = |incarnation, rank: &Rank, node, state| Container {
         job: id,
         incarnation,

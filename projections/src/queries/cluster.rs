@@ -94,10 +94,11 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
     let capacity = model.capacity();
     let used = nodes_used(model.state());
     let (mut allocated, mut running) = (Amounts::new(), Amounts::new());
-    for (_, job) in model.jobs.live() {
-        let beside = &job.beside;
-        beside.add_to(&mut allocated, &job.demand, u64::from(job.target));
-        beside.add_to(&mut running, &job.demand, u64::from(job.now));
+    for (id, job) in model.jobs.live() {
+        if let Some(request) = job.request(id, model.state()) {
+            allocated.add(&request.amounts(job.target), 1);
+            running.add(&request.amounts(job.now), 1);
+        }
     }
     let resources = capacity.iter().map(|(resource, capacity)| {
         let usage = ResourceUse {

@@ -112,7 +112,7 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
 }
 
 fn listed_class(model: &ReadModel, id: &JobId) -> Option<String> {
-    let class = model.jobs.get(id)?.class.as_ref()?;
+    let class = model.state().job(id)?.precedence.class.as_ref()?;
     Some(class.name.clone())
 }
 
@@ -178,7 +178,8 @@ fn start_waits<'a>(
             continue;
         }
         // Started on demand.
-        if job.kind.is_served() && job.bounds.min == 0 {
+        let least = || job.request(id, model.state()).map(|it| it.bounds.min);
+        if job.kind.is_served() && least() == Some(0) {
             continue;
         }
         let waited_s = job.waiting_s(now);

@@ -153,22 +153,22 @@ fn share_of(row: &JobRow) -> String {
     }
 }
 
-/// `3 of 1–8`; `3→5 of 1–8` during a resize; `3 of 1–8, 1 beside` with a parameter server.
+/// `3 of 1–8`; `3→5 of 1–8` during a resize; `3 of 1–8, 1 auxiliary` with a parameter server.
 pub(super) fn containers(counts: &ContainerCounts) -> String {
-    let workers = |all: u32| all.saturating_sub(counts.beside);
+    let workers = |all: u32| all.saturating_sub(counts.auxiliary);
     let now = if counts.now == counts.target || counts.target == 0 {
         workers(counts.now).to_string()
     } else {
         format!("{}→{}", workers(counts.now), workers(counts.target))
     };
-    let beside = match counts.beside {
-        count if count > 0 && counts.now.max(counts.target) > 0 => format!(", {count} beside"),
+    let auxiliary = match counts.auxiliary {
+        count if count > 0 && counts.now.max(counts.target) > 0 => format!(", {count} auxiliary"),
         _ => String::new(),
     };
     if counts.min == counts.max {
-        format!("{now} of {}{beside}", counts.max)
+        format!("{now} of {}{auxiliary}", counts.max)
     } else {
-        format!("{now} of {}–{}{beside}", counts.min, counts.max)
+        format!("{now} of {}–{}{auxiliary}", counts.min, counts.max)
     }
 }
 
