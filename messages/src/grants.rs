@@ -12,7 +12,6 @@ use crate::container::{EnvValue, Mount, SecretSource};
 use crate::events::TenantGranted;
 use crate::ids::TenantId;
 use crate::job::JobSpec;
-use crate::policy::Policy;
 use crate::sanitize;
 
 pub use crate::container::Network;
@@ -134,9 +133,9 @@ pub struct GrantBook {
 }
 
 impl GrantBook {
-    /// Takes the policy's rule; without one the previous rule stays.
-    pub const fn configured(&mut self, policy: &Policy) {
-        if let Some(rule) = policy.grants {
+    /// Takes a policy's rule; without one the previous rule stays.
+    pub const fn configured(&mut self, rule: Option<GrantsRule>) {
+        if let Some(rule) = rule {
             self.rule = rule;
         }
     }

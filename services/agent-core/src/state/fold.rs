@@ -293,7 +293,7 @@ impl AgentState {
         match event {
             Event::ClusterConfigured(configured) => {
                 self.lease = configured.policy.lease();
-                self.grants.configured(&configured.policy);
+                self.grants.configured(configured.policy.grants);
             }
             Event::TenantGranted(event) => self.grants.granted(event),
             Event::TenantRemoved(event) => self.grants.removed(&event.tenant),

@@ -11,7 +11,8 @@ use dormouse_messages::{JobId, Rank};
 
 use super::{ClusterState, asked};
 use crate::health::StartFaults;
-use crate::job::{Assignment, Life, LifeContainer, LifePhase, Place, Stop};
+use crate::incarnation::{Life, LifeContainer, LifePhase};
+use crate::job::{Assignment, Place, Stop};
 use crate::members::Members;
 
 impl ClusterState {

@@ -24,7 +24,8 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::job::{ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness};
+use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Readiness};
+use crate::job::{Job, Place};
 use crate::membership::Membership;
 use crate::shared_map::SharedMap;
 use crate::tenants::Tenants;

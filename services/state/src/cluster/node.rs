@@ -8,7 +8,8 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{Incarnation, JobId, Resource};
 
 use super::{ClusterState, life_phase};
-use crate::job::{ContainerPhase, LifeContainer, LifePhase, Readiness, SavedCheckpoint};
+use crate::incarnation::{ContainerPhase, LifeContainer, LifePhase, Readiness};
+use crate::job::SavedCheckpoint;
 
 impl ClusterState {
     pub(super) fn evolve_node(&mut self, event: NodeEvent<'_>) {

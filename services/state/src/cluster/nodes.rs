@@ -3,7 +3,8 @@
 use dormouse_messages::{Amounts, NodeId, Rank, Timestamp};
 
 use super::ClusterState;
-use crate::job::{ContainerPhase, Job, LifeContainer, Place};
+use crate::incarnation::{ContainerPhase, LifeContainer};
+use crate::job::{Job, Place};
 use crate::membership::Node;
 
 impl ClusterState {

@@ -9,7 +9,7 @@ impl ClusterState {
         match event {
             OperatorEvent::ClusterConfigured(event) => {
                 self.policy.clone_from(&event.policy);
-                self.tenants.grants.configured(&event.policy);
+                self.tenants.grants.configured(event.policy.grants);
                 self.triggers();
             }
             OperatorEvent::NodeDrained(event) => {

@@ -4,7 +4,7 @@ use dormouse_messages::Rank;
 use dormouse_messages::events::{PartitionResizeRequested, PartitionResized, ResizeCause};
 
 use super::{ClusterState, asked, of_incarnation};
-use crate::job::{ContainerPhase, LifeContainer};
+use crate::incarnation::{ContainerPhase, LifeContainer};
 
 impl ClusterState {
     pub(super) fn resize(&mut self, event: &PartitionResizeRequested) {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    AdmissionEvent, AllocationDecided, ByWriter, CheckpointerEvent, JobAdmitted, JobReleased,
-    JobRevised, NodeEvent, OperatorEvent, OptimizerEvent, PlacerEvent, Waiting,
+    AllocationDecided, ByWriter, JobAdmitted, JobReleased, JobRevised, Waiting,
 };
 use dormouse_messages::job::{Kind, Urgency};
 use dormouse_messages::serialized_spec::bytes_of;
@@ -12,7 +11,6 @@ use dormouse_messages::{
     AuxiliaryRoles, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
 };
 
-use crate::job::Assignment;
 use crate::total::Total;
 
 use super::sums::Sums;
@@ -124,114 +122,7 @@ impl Queues {
         event
     }
 
-    fn evolve_operator(&mut self, event: OperatorEvent<'_>) {
-        match event {
-            OperatorEvent::NodeDrained(_)
-            | OperatorEvent::NodeRestored(_)
-            | OperatorEvent::NodeRemoved(_) => self.nodes_changed(),
-            OperatorEvent::TenantRemoved(event) => {
-                let queue = self.tenants.get(&event.tenant);
-                if !queue.is_some_and(TenantQueue::has_jobs) {
-                    self.tenants.remove(&event.tenant);
-                }
-            }
-            OperatorEvent::ClusterConfigured(_)
-            | OperatorEvent::TenantConfigured(_)
-            | OperatorEvent::TenantGranted(_)
-            | OperatorEvent::NodeLabelled(_)
-            | OperatorEvent::WebhookConfigured(_)
-            | OperatorEvent::KeyCreated(_)
-            | OperatorEvent::KeyRotated(_)
-            | OperatorEvent::KeyRevoked(_) => {}
-        }
-    }
-
-    fn evolve_admission(&mut self, event: AdmissionEvent<'_>) {
-        match event {
-            AdmissionEvent::JobAdmitted(event) => self.admit(event),
-            AdmissionEvent::JobReleased(event) => self.release(event),
-            AdmissionEvent::JobRevised(event) => self.revise(event),
-            AdmissionEvent::SubmissionReceived(_)
-            | AdmissionEvent::JobRefused(_)
-            | AdmissionEvent::JobRequeued(_)
-            | AdmissionEvent::JobCancelRequested(_)
-            | AdmissionEvent::SubmissionsShed(_)
-            | AdmissionEvent::PlanAccepted(_)
-            | AdmissionEvent::PlanMissed(_) => {}
-        }
-    }
-
-    fn evolve_optimizer(&mut self, event: OptimizerEvent<'_>) {
-        match event {
-            OptimizerEvent::AllocationDecided(event) => {
-                self.allocate(event);
-                self.wait(&event.outcome.waiting);
-            }
-            OptimizerEvent::AllocationUnchanged(event) => self.wait(&event.outcome.waiting),
-        }
-    }
-
-    fn evolve_placer(&mut self, event: PlacerEvent<'_>) {
-        match event {
-            PlacerEvent::NodeLost(_)
-            | PlacerEvent::NodeRecovered(_)
-            | PlacerEvent::NodeQuarantined(_)
-            | PlacerEvent::NodeReadmitted(_) => self.nodes_changed(),
-            PlacerEvent::PlacementDecided(_)
-            | PlacerEvent::PlacementRefused(_)
-            | PlacerEvent::ClockStepped(_)
-            | PlacerEvent::GatewayLost(_) => {}
-        }
-    }
-
-    fn evolve_checkpointer(&mut self, event: CheckpointerEvent<'_>) {
-        match event {
-            CheckpointerEvent::ResizeAbandoned(event) => {
-                let known = self.cluster.jobs.get(&event.job);
-                let kept = known.and_then(|job| job.assignment.as_ref());
-                if let Some(kept) = kept.map(Assignment::containers) {
-                    self.give(&event.job, kept);
-                }
-            }
-            CheckpointerEvent::JobCompleted(event) => self.end(&event.job, true),
-            CheckpointerEvent::JobFailed(event) => self.end(&event.job, false),
-            CheckpointerEvent::JobCancelled(event) => self.end(&event.job, false),
-            CheckpointerEvent::CheckpointRequested(_)
-            | CheckpointerEvent::PartitionStartRequested(_)
-            | CheckpointerEvent::PartitionStopRequested(_)
-            | CheckpointerEvent::PartitionStarted(_)
-            | CheckpointerEvent::PartitionStopped(_)
-            | CheckpointerEvent::TasksAssigned(_)
-            | CheckpointerEvent::PartitionResizeRequested(_)
-            | CheckpointerEvent::PartitionLeaveRequested(_)
-            | CheckpointerEvent::PartitionResized(_)
-            | CheckpointerEvent::PartitionWarned(_) => {}
-        }
-    }
-
-    fn evolve_node(&mut self, event: NodeEvent<'_>) {
-        match event {
-            NodeEvent::NodeJoined(_) | NodeEvent::NodeFenced(_) => self.nodes_changed(),
-            NodeEvent::ContainerStarted(_)
-            | NodeEvent::ContainerExited(_)
-            | NodeEvent::CheckpointSaved(_)
-            | NodeEvent::CheckpointFailed(_)
-            | NodeEvent::Progress(_)
-            | NodeEvent::TasksEnded(_)
-            | NodeEvent::CheckpointRejected(_)
-            | NodeEvent::NodeFaulted(_)
-            | NodeEvent::ContainerReady(_)
-            | NodeEvent::ContainerUnready(_)
-            | NodeEvent::MemberAcknowledged(_)
-            | NodeEvent::NotebookObserved(_)
-            | NodeEvent::ContainerExecStarted(_)
-            | NodeEvent::ContainerExecEnded(_)
-            | NodeEvent::ContainerGpuUsed(_)
-            | NodeEvent::NodeGpuReconciled(_) => {}
-        }
-    }
-
-    fn nodes_changed(&mut self) {
+    pub(super) fn nodes_changed(&mut self) {
         self.total = self.cluster.nodes.total();
     }
 
@@ -291,7 +182,7 @@ impl Queues {
         sums.count(id, job, true);
     }
 
-    fn admit(&mut self, event: &JobAdmitted) {
+    pub(super) fn admit(&mut self, event: &JobAdmitted) {
         let sequence = self.cluster.sequence;
         let Ok(tenant) = TenantId::new(event.job.tenant()) else {
             return;
@@ -426,7 +317,7 @@ impl Queues {
         }
     }
 
-    fn release(&mut self, event: &JobReleased) {
+    pub(super) fn release(&mut self, event: &JobReleased) {
         let now = self.cluster.now;
         for passed in &event.passed_over {
             if self.jobs.contains_key(passed) {
@@ -458,7 +349,7 @@ impl Queues {
         self.last = TenantId::new(event.job.tenant()).ok();
     }
 
-    fn revise(&mut self, event: &JobRevised) {
+    pub(super) fn revise(&mut self, event: &JobRevised) {
         let id = &event.job;
         let Some(before) = self.jobs.get(id).cloned() else {
             return;
@@ -499,13 +390,13 @@ impl Queues {
         self.join_if_free(id);
     }
 
-    fn allocate(&mut self, event: &AllocationDecided) {
+    pub(super) fn allocate(&mut self, event: &AllocationDecided) {
         for allocated in &event.jobs {
             self.give(&allocated.job, allocated.containers);
         }
     }
 
-    fn give(&mut self, id: &JobId, containers: u32) {
+    pub(super) fn give(&mut self, id: &JobId, containers: u32) {
         self.update(id, |job| {
             if let Stand::Released { given, .. } = &mut job.stand {
                 *given = containers;
@@ -527,7 +418,7 @@ impl Queues {
     }
 
     /// A decision lists every waiting job with a reason.
-    fn wait(&mut self, waiting: &[Waiting]) {
+    pub(super) fn wait(&mut self, waiting: &[Waiting]) {
         let hopeless = waiting.iter().filter(|it| it.is_hopeless());
         let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
         let changed = self.hopeless.symmetric_difference(&hopeless);
@@ -537,7 +428,7 @@ impl Queues {
         }
     }
 
-    fn end(&mut self, id: &JobId, success: bool) {
+    pub(super) fn end(&mut self, id: &JobId, success: bool) {
         let sequence = self.cluster.sequence;
         let Some(job) = self.jobs.remove(id) else {
             return;

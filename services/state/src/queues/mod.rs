@@ -7,10 +7,11 @@
 //! 3. `job.released`: the job holds its newest allocation, or at least its smallest partition.
 //! 4. The end returns the capacity; a completion is a sample of durations.
 //!
-//! Files: `account` (checked sums), `credit` (FIFO simulation), `evolve` (the fold), `sums`,
-//! `tenant` (one queue).
+//! Files: `account` (checked sums), `by_writer` (dispatch), `credit` (FIFO simulation), `evolve` (the fold),
+//! `sums`, `tenant` (one queue).
 
 mod account;
+mod by_writer;
 mod credit;
 mod evolve;
 mod sums;
