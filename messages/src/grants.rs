@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::container::{EnvValue, Mount, SecretSource};
-use crate::events::Event;
+use crate::events::TenantGranted;
 use crate::ids::TenantId;
 use crate::job::JobSpec;
 use crate::sanitize;
@@ -133,25 +133,22 @@ pub struct GrantBook {
 }
 
 impl GrantBook {
-    /// Folds one event and reports whether it set grants.
-    pub fn evolve(&mut self, event: &Event) -> bool {
-        match event {
-            Event::ClusterConfigured(event) => {
-                // Without the rule the previous one stays.
-                self.rule = event.policy.grants.unwrap_or(self.rule);
-                true
-            }
-            Event::TenantGranted(event) => {
-                let grants = event.grants.clone();
-                self.tenants.insert(event.tenant.clone(), grants);
-                true
-            }
-            Event::TenantRemoved(event) => {
-                self.tenants.remove(&event.tenant);
-                true
-            }
-            _ => false,
+    /// Takes a policy's rule; without one the previous rule stays.
+    pub const fn configured(&mut self, rule: Option<GrantsRule>) {
+        if let Some(rule) = rule {
+            self.rule = rule;
         }
+    }
+
+    /// Sets a tenant's grants.
+    pub fn granted(&mut self, event: &TenantGranted) {
+        self.tenants
+            .insert(event.tenant.clone(), event.grants.clone());
+    }
+
+    /// Removes a tenant's grants.
+    pub fn removed(&mut self, tenant: &TenantId) {
+        self.tenants.remove(tenant);
     }
 
     /// Returns the cluster's rule.

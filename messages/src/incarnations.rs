@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::Event;
+use crate::events::{Event, NodeJoined};
 use crate::ids::NodeId;
 
 /// Each node's last incarnation.
@@ -17,8 +17,13 @@ impl Incarnations {
     /// Folds one event.
     pub fn evolve(&mut self, event: &Event) {
         if let Event::NodeJoined(event) = event {
-            self.0.insert(event.node.clone(), event.incarnation);
+            self.joined(event);
         }
+    }
+
+    /// Records a join.
+    pub fn joined(&mut self, event: &NodeJoined) {
+        self.0.insert(event.node.clone(), event.incarnation);
     }
 
     /// True if no later incarnation joined, so that the containers end, too.

@@ -88,7 +88,7 @@ pub enum Executor {
 
 /// The bounds on a job's containers.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 pub struct Containers {
@@ -153,7 +153,7 @@ impl Containers {
 
 /// Independent tasks of one job: the command line runs once per task.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(
     deny_unknown_fields,

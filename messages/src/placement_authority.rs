@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::{Event, PlacementDecided};
+use crate::events::{
+    AdmissionEvent, ByWriter, CheckpointerEvent, Event, NodeEvent, PlacementDecided, PlacerEvent,
+};
 use crate::ids::{Incarnation, JobId, NodeId, Rank};
 
 /// The services keep five.
@@ -79,81 +81,49 @@ macro_rules! of_partition {
     };
 }
 
-/// No wildcard: a new report must not be trusted by accident.
-#[expect(clippy::too_many_lines, reason = "one line an event")]
 fn role(event: &Event) -> Role<'_> {
+    match event.by_writer() {
+        ByWriter::Admission(AdmissionEvent::JobAdmitted(event)) => Role::Begins(&event.job),
+        ByWriter::Placer(PlacerEvent::PlacementDecided(event)) => Role::Places(event),
+        ByWriter::Checkpointer(CheckpointerEvent::PartitionStartRequested(event)) => {
+            Role::Starts(&event.job, event.incarnation)
+        }
+        ByWriter::Checkpointer(CheckpointerEvent::JobCompleted(event)) => Role::Ends(&event.job),
+        ByWriter::Checkpointer(CheckpointerEvent::JobFailed(event)) => Role::Ends(&event.job),
+        ByWriter::Checkpointer(CheckpointerEvent::JobCancelled(event)) => Role::Ends(&event.job),
+        ByWriter::Node(event) => claim(event),
+        ByWriter::Operator(_)
+        | ByWriter::Admission(_)
+        | ByWriter::Optimizer(_)
+        | ByWriter::Placer(_)
+        | ByWriter::Checkpointer(_)
+        | ByWriter::Autoscaler(_)
+        | ByWriter::Gateway(_)
+        | ByWriter::Archiver(_) => Role::Other,
+    }
+}
+
+/// No wildcard: a new report must not be trusted by accident.
+fn claim(event: NodeEvent<'_>) -> Role<'_> {
     match event {
-        Event::JobAdmitted(event) => Role::Begins(&event.job),
-        Event::PlacementDecided(event) => Role::Places(event),
-        Event::PartitionStartRequested(event) => Role::Starts(&event.job, event.incarnation),
-        Event::JobCompleted(event) => Role::Ends(&event.job),
-        Event::JobFailed(event) => Role::Ends(&event.job),
-        Event::JobCancelled(event) => Role::Ends(&event.job),
-        Event::ContainerStarted(event) => of_container!(event),
-        Event::ContainerExited(event) => of_container!(event),
-        Event::ContainerReady(event) => of_container!(event),
-        Event::ContainerUnready(event) => of_container!(event),
-        Event::ContainerGpuUsed(event) => of_container!(event),
-        Event::MemberAcknowledged(event) => of_container!(event),
-        Event::NotebookObserved(event) => of_container!(event),
-        Event::ContainerExecStarted(event) => of_container!(event),
-        Event::ContainerExecEnded(event) => of_container!(event),
-        Event::TasksEnded(event) => of_rank!(event),
-        Event::NodeFaulted(event) => of_rank!(event),
-        Event::CheckpointSaved(event) => of_partition!(event),
-        Event::CheckpointFailed(event) => of_partition!(event),
-        Event::CheckpointRejected(event) => of_partition!(event),
-        Event::Progress(event) => of_partition!(event),
-        Event::ClusterConfigured(_)
-        | Event::NodeDrained(_)
-        | Event::NodeRestored(_)
-        | Event::SubmissionReceived(_)
-        | Event::JobRefused(_)
-        | Event::JobReleased(_)
-        | Event::JobRevised(_)
-        | Event::JobRequeued(_)
-        | Event::JobCancelRequested(_)
-        | Event::AllocationDecided(_)
-        | Event::AllocationUnchanged(_)
-        | Event::PlacementRefused(_)
-        | Event::NodeLost(_)
-        | Event::NodeRecovered(_)
-        | Event::CheckpointRequested(_)
-        | Event::PartitionStopRequested(_)
-        | Event::PartitionStarted(_)
-        | Event::PartitionStopped(_)
-        | Event::ResizeAbandoned(_)
-        | Event::NodeJoined(_)
-        | Event::TenantConfigured(_)
-        | Event::TasksAssigned(_)
-        | Event::NodeQuarantined(_)
-        | Event::NodeReadmitted(_)
-        | Event::PartitionResizeRequested(_)
-        | Event::PartitionLeaveRequested(_)
-        | Event::PartitionResized(_)
-        | Event::GatewayJoined(_)
-        | Event::GatewayLeft(_)
-        | Event::GatewayUnrouted(_)
-        | Event::ServiceMeasured(_)
-        | Event::ServiceScaled(_)
-        | Event::NotebookWarned(_)
-        | Event::NodeFenced(_)
-        | Event::ClockStepped(_)
-        | Event::WebhookConfigured(_)
-        | Event::KeyCreated(_)
-        | Event::KeyRotated(_)
-        | Event::KeyRevoked(_)
-        | Event::TenantGranted(_)
-        | Event::TenantRemoved(_)
-        | Event::SubmissionsShed(_)
-        | Event::PlanAccepted(_)
-        | Event::PlanMissed(_)
-        | Event::PartitionWarned(_)
-        | Event::NodeLabelled(_)
-        | Event::NodeRemoved(_)
-        | Event::GatewayLost(_)
-        | Event::LogArchived(_)
-        | Event::NodeGpuReconciled(_) => Role::Other,
+        NodeEvent::ContainerStarted(event) => of_container!(event),
+        NodeEvent::ContainerExited(event) => of_container!(event),
+        NodeEvent::ContainerReady(event) => of_container!(event),
+        NodeEvent::ContainerUnready(event) => of_container!(event),
+        NodeEvent::ContainerGpuUsed(event) => of_container!(event),
+        NodeEvent::MemberAcknowledged(event) => of_container!(event),
+        NodeEvent::NotebookObserved(event) => of_container!(event),
+        NodeEvent::ContainerExecStarted(event) => of_container!(event),
+        NodeEvent::ContainerExecEnded(event) => of_container!(event),
+        NodeEvent::TasksEnded(event) => of_rank!(event),
+        NodeEvent::NodeFaulted(event) => of_rank!(event),
+        NodeEvent::CheckpointSaved(event) => of_partition!(event),
+        NodeEvent::CheckpointFailed(event) => of_partition!(event),
+        NodeEvent::CheckpointRejected(event) => of_partition!(event),
+        NodeEvent::Progress(event) => of_partition!(event),
+        NodeEvent::NodeJoined(_) | NodeEvent::NodeFenced(_) | NodeEvent::NodeGpuReconciled(_) => {
+            Role::Other
+        }
     }
 }
 

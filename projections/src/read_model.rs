@@ -1,17 +1,17 @@
 //! The read model: every projection, folded together.
 
-use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
+use dormouse_messages::{Amounts, Event, Fold, JobId, NodeId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Overview;
 use crate::fairness::Fairness;
-use crate::jobs::{JobTable, PhaseCounts};
+use crate::jobs::{JobTable, PhaseCounts, Request};
 use crate::keys::Keys;
-use crate::nodes::NodeTable;
+use crate::nodes::{self, Load, Node, NodeTable};
 use crate::notebooks::Notebooks;
 use crate::services::Services;
 use crate::timelines::Timelines;
-use dormouse_state::{Queues, Total};
+use dormouse_state::{ClusterState, Queues, Total};
 
 /// The state behind all queries.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -23,9 +23,7 @@ pub struct ReadModel {
     pub queues: Queues,
     pub fairness: Fairness,
     pub notebooks: Notebooks,
-    #[serde(default)]
     pub services: Services,
-    #[serde(default)]
     pub keys: Keys,
     counted: PhaseCounts,
     running: Total,
@@ -35,40 +33,43 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 24;
+    const VERSION: u32 = 25;
 
     /// Folds one event everywhere, or flags an invalid one. The queues' clock sets the time of all
     /// projections.
     fn evolve(&mut self, recorded: &Recorded) {
-        let fact = &self.queues.clock.peek(recorded);
-        let event = self.cluster.evolve(fact, &self.queues.authority);
-        self.queues.evolve(recorded);
+        let fact = &self.queues.cluster.clock.peek(recorded);
+        let event = self.cluster.evolve(fact, &self.queues.cluster.authority);
         let Some(event) = event else {
+            self.queues.fold(recorded);
             return;
         };
         let job = starts_or_stops(event);
-        if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
-            let beside = &job.beside;
-            self.running
-                .subtract_job(beside, &job.demand, u64::from(job.now));
+        let before = job.and_then(|job| self.state().job(job)).cloned();
+        let running = |model: &Self| {
+            let now = model.jobs.get(job?)?.now;
+            Some(Request::of(before.as_ref()?).amounts(now))
+        };
+        if let Some(stops) = running(self) {
+            self.running.subtract(&stops);
         }
-        self.jobs.evolve(fact);
-        if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
-            let beside = &job.beside;
-            self.running
-                .add_job(beside, &job.demand, u64::from(job.now));
+        self.queues.fold(recorded);
+        self.jobs
+            .evolve(fact, &self.queues.cluster, before.as_ref());
+        if let Some(runs) = running(self) {
+            self.running.add(&runs);
         }
-        self.nodes.evolve(fact);
+        self.nodes.evolve(fact, &self.queues.cluster);
         self.notebooks.evolve(fact);
         self.services.evolve(fact);
         self.keys.evolve(fact);
         self.timelines.evolve(fact);
         let resized = changes_nodes(event);
         if resized {
-            self.capacity = self.nodes.capacity().0;
+            self.capacity = nodes::capacity(self.state());
         }
         if resized || job.is_some() {
-            let running = that_runs(self.running.amounts(), &self.capacity, &self.nodes);
+            let running = that_runs(self.running.amounts(), &self.capacity, self.state());
             self.timelines.run(fact.at, &running, &self.capacity);
         }
         self.fairness.evolve(fact, &self.queues);
@@ -80,8 +81,10 @@ impl Fold for ReadModel {
 
     fn check_invariants(&self) -> Result<(), String> {
         let mut running = Total::default();
-        for (_, job) in self.jobs.live() {
-            running.add_job(&job.beside, &job.demand, u64::from(job.now));
+        for (id, job) in self.jobs.live() {
+            if let Some(request) = job.request(id, self.state()) {
+                running.add(&request.amounts(job.now));
+            }
         }
         if running != self.running {
             return Err(format!(
@@ -92,17 +95,16 @@ impl Fold for ReadModel {
         }
         self.jobs.check_invariants()?;
         self.queues.check_invariants()?;
-        self.services.check_invariants()?;
-        self.nodes.check_invariants()
+        self.services.check_invariants()
     }
 }
 
 /// A shrinking partition counts whole until its end: if the sum exceeds the capacity, the containers' own
 /// amounts count.
-fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts {
+fn that_runs(running: Amounts, capacity: &Amounts, state: &ClusterState) -> Amounts {
     let mut capacity = capacity.iter();
     if capacity.any(|(resource, most)| running.get(resource) > most) {
-        nodes.used()
+        nodes::used(state)
     } else {
         running
     }
@@ -152,10 +154,45 @@ impl ReadModel {
         }
     }
 
+    /// Returns the present state of nodes and live jobs.
+    #[must_use]
+    pub const fn state(&self) -> &ClusterState {
+        &self.queues.cluster
+    }
+
+    /// Returns a node.
+    #[must_use]
+    pub fn node<'a>(&'a self, name: &'a NodeId) -> Option<Node<'a>> {
+        let mut load = Load::default();
+        let here = nodes::containers(self.state()).filter(|it| it.node == name);
+        here.for_each(|container| load.add(&container));
+        Some(Node {
+            present: self.state().nodes.get(name)?,
+            past: self.nodes.get(name)?,
+            load,
+        })
+    }
+
+    /// Returns the nodes by name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, Node<'_>)> {
+        let mut loads = nodes::loads(self.state());
+        self.state()
+            .nodes
+            .iter()
+            .filter_map(move |(name, present)| {
+                let node = Node {
+                    present,
+                    past: self.nodes.get(name)?,
+                    load: loads.remove(name).unwrap_or_default(),
+                };
+                Some((name, node))
+            })
+    }
+
     /// Returns the log's time when a host's clock shows `wall`.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
-        self.queues.clock.time_at(wall)
+        self.queues.cluster.clock.time_at(wall)
     }
 
     /// Returns the capacity of nodes not lost.

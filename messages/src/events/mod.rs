@@ -149,24 +149,26 @@ pub enum Key<'a> {
 }
 
 macro_rules! registry {
-    ($( $name:ident $type:literal $writers:tt $key:tt $basis:ident; )*) => {
+    ($( $writer:ident $group:ident {
+        $( $name:ident $type:literal $key:tt $basis:ident $(also $also:ident)*; )*
+    } )*) => {
         /// An event of the log.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(untagged)]
         pub enum Event {
-            $(
+            $($(
                 #[doc = concat!("`dormouse.", $type, "`")]
                 $name(Box<$name>),
-            )*
+            )*)*
         }
 
         /// The event types, in the order of [`Event::TYPES`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum EventType {
-            $(
+            $($(
                 #[doc = concat!("`dormouse.", $type, "`")]
                 $name,
-            )*
+            )*)*
         }
 
         impl EventType {
@@ -174,7 +176,7 @@ macro_rules! registry {
             #[must_use]
             pub fn of(type_name: &str) -> Option<Self> {
                 match type_name {
-                    $( concat!("dormouse.", $type) => Some(Self::$name), )*
+                    $($( concat!("dormouse.", $type) => Some(Self::$name), )*)*
                     _ => None,
                 }
             }
@@ -182,7 +184,7 @@ macro_rules! registry {
             /// Returns the name on the log.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                match self { $( Self::$name => concat!("dormouse.", $type), )* }
+                match self { $($( Self::$name => concat!("dormouse.", $type), )*)* }
             }
 
             /// Decodes the data of an event of this type.
@@ -194,21 +196,21 @@ macro_rules! registry {
                 deserializer: D,
             ) -> Result<Event, D::Error> {
                 match self {
-                    $( Self::$name => {
+                    $($( Self::$name => {
                         <$name>::deserialize(deserializer).map(|event| Event::$name(Box::new(event)))
-                    } )*
+                    } )*)*
                 }
             }
         }
 
         impl Event {
             /// Names and versions, without `dormouse.`.
-            pub const TYPES: &'static [&'static str] = &[ $( $type ),* ];
+            pub const TYPES: &'static [&'static str] = &[ $($( $type, )*)* ];
 
             /// Returns the type.
             #[must_use]
             pub const fn event_type(&self) -> EventType {
-                match self { $( Self::$name(_) => EventType::$name, )* }
+                match self { $($( Self::$name(_) => EventType::$name, )*)* }
             }
 
             /// Returns the name on the log.
@@ -220,48 +222,82 @@ macro_rules! registry {
             /// Returns the permitted writers.
             #[must_use]
             pub const fn writers(&self) -> &'static [Writer] {
-                match self { $( Self::$name(_) => registry!(@writers $writers), )* }
+                match self {
+                    $($( Self::$name(_) => &[Writer::$writer $(, Writer::$also)*], )*)*
+                }
             }
 
             /// Returns the subject key.
             #[must_use]
             pub fn key(&self) -> Key<'_> {
-                match self { $( Self::$name(event) => registry!(@key event $key), )* }
+                match self { $($( Self::$name(event) => registry!(@key event $key), )*)* }
             }
 
             /// Returns a decision's basis.
             #[must_use]
             pub fn basis(&self) -> Option<&Basis> {
-                match self { $( Self::$name(event) => registry!(@basis event $basis), )* }
+                match self { $($( Self::$name(event) => registry!(@basis event $basis), )*)* }
             }
 
             /// Sets a decision's basis.
             pub fn set_basis(&mut self, basis: Option<Basis>) {
-                match self { $( Self::$name(event) => registry!(@set event basis $basis), )* }
+                match self { $($( Self::$name(event) => registry!(@set event basis $basis), )*)* }
             }
 
             /// Returns the data's JSON Schemas by type.
             #[must_use]
             pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
-                vec![ $( (concat!("dormouse.", $type), schemars::schema_for!($name)), )* ]
+                vec![ $($( (concat!("dormouse.", $type), schemars::schema_for!($name)), )*)* ]
             }
 
             /// Returns the permitted writers by type.
             #[must_use]
             pub fn writer_table() -> Vec<(&'static str, &'static [Writer])> {
-                vec![ $( (concat!("dormouse.", $type), registry!(@writers $writers)), )* ]
+                vec![ $($(
+                    (concat!("dormouse.", $type), &[Writer::$writer $(, Writer::$also)*]),
+                )*)* ]
             }
         }
 
         $(
+            #[doc = concat!("The events of [`Writer::", stringify!($writer), "`].")]
+            #[derive(Debug, Clone, Copy)]
+            pub enum $group<'a> {
+                $(
+                    #[doc = concat!("`dormouse.", $type, "`")]
+                    $name(&'a $name),
+                )*
+            }
+        )*
+
+        /// An event by its first writer. A fold matches one writer's events without a wildcard, so that a
+        /// new event does not compile before somebody decides about it.
+        #[derive(Debug, Clone, Copy)]
+        pub enum ByWriter<'a> {
+            $(
+                #[doc = concat!("Of [`Writer::", stringify!($writer), "`].")]
+                $writer($group<'a>),
+            )*
+        }
+
+        impl Event {
+            /// Returns the event by its first writer.
+            #[must_use]
+            pub fn by_writer(&self) -> ByWriter<'_> {
+                match self {
+                    $($( Self::$name(event) => ByWriter::$writer($group::$name(event)), )*)*
+                }
+            }
+        }
+
+        $($(
             impl From<$name> for Event {
                 fn from(event: $name) -> Self {
                     Self::$name(Box::new(event))
                 }
             }
-        )*
+        )*)*
     };
-    (@writers [$($writer:ident)*]) => { &[ $( Writer::$writer ),* ] };
     (@key $event:ident shard) => {{ let _ = $event; Key::Shard }};
     (@key $event:ident job) => { Key::Job(&$event.job) };
     (@key $event:ident node) => { Key::Node(&$event.node) };
@@ -273,77 +309,95 @@ macro_rules! registry {
 }
 
 registry! {
-    ClusterConfigured "cluster.configured.v1" [Operator] shard observation;
-    NodeDrained "node.drained.v1" [Operator] shard observation;
-    NodeRestored "node.restored.v1" [Operator] shard observation;
-    SubmissionReceived "submission.received.v1" [Admission] shard observation;
-    JobAdmitted "job.admitted.v1" [Admission] shard decision;
-    JobRefused "job.refused.v1" [Admission] shard decision;
-    JobReleased "job.released.v1" [Admission] shard decision;
-    JobRevised "job.revised.v1" [Admission] shard decision;
-    JobCancelRequested "job.cancel_requested.v1" [Admission] shard decision;
-    AllocationDecided "allocation.decided.v1" [Optimizer] shard decision;
-    AllocationUnchanged "allocation.unchanged.v1" [Optimizer] shard decision;
-    PlacementDecided "placement.decided.v1" [Placer] shard decision;
-    PlacementRefused "placement.refused.v1" [Placer] shard decision;
-    NodeLost "node.lost.v1" [Placer] shard observation;
-    NodeRecovered "node.recovered.v1" [Placer] shard decision;
-    CheckpointRequested "checkpoint.requested.v1" [Checkpointer] job decision;
-    PartitionStartRequested "partition.start_requested.v1" [Checkpointer] job decision;
-    PartitionStopRequested "partition.stop_requested.v1" [Checkpointer] job decision;
-    PartitionStarted "partition.started.v1" [Checkpointer] job decision;
-    PartitionStopped "partition.stopped.v1" [Checkpointer] job decision;
-    ResizeAbandoned "resize.abandoned.v1" [Checkpointer] job decision;
-    JobCompleted "job.completed.v1" [Checkpointer] job decision;
-    JobFailed "job.failed.v1" [Checkpointer] job decision;
-    JobCancelled "job.cancelled.v1" [Checkpointer Admission] job decision;
-    NodeJoined "node.joined.v1" [Node] node observation;
-    ContainerStarted "container.started.v1" [Node] node observation;
-    ContainerExited "container.exited.v1" [Node] node observation;
-    CheckpointSaved "checkpoint.saved.v1" [Node] node observation;
-    CheckpointFailed "checkpoint.failed.v1" [Node] node observation;
-    Progress "progress.v1" [Node] node observation;
-    TenantConfigured "tenant.configured.v1" [Operator] shard observation;
-    TasksAssigned "tasks.assigned.v1" [Checkpointer] job decision;
-    TasksEnded "tasks.ended.v1" [Node] node observation;
-    CheckpointRejected "checkpoint.rejected.v1" [Node] node observation;
-    NodeFaulted "node.faulted.v1" [Node] node observation;
-    NodeQuarantined "node.quarantined.v1" [Placer] shard decision;
-    NodeReadmitted "node.readmitted.v1" [Placer] shard decision;
-    PartitionResizeRequested "partition.resize_requested.v1" [Checkpointer] job decision;
-    PartitionLeaveRequested "partition.leave_requested.v1" [Checkpointer] job decision;
-    PartitionResized "partition.resized.v1" [Checkpointer] job decision;
-    ContainerReady "container.ready.v1" [Node] node observation;
-    ContainerUnready "container.unready.v1" [Node] node observation;
-    MemberAcknowledged "member.acknowledged.v1" [Node] node observation;
-    GatewayJoined "gateway.joined.v1" [Gateway] gateway observation;
-    GatewayLeft "gateway.left.v1" [Gateway] gateway observation;
-    GatewayUnrouted "gateway.unrouted.v1" [Gateway] gateway observation;
-    ServiceMeasured "service.measured.v1" [Gateway Admission] gateway decision;
-    ServiceScaled "service.scaled.v1" [Autoscaler] job decision;
-    NotebookWarned "notebook.warned.v1" [Autoscaler] job decision;
-    NodeFenced "node.fenced.v1" [Node Operator] node observation;
-    ClockStepped "clock.stepped.v1" [Placer] shard decision;
-    WebhookConfigured "webhook.configured.v1" [Operator] shard observation;
-    TenantGranted "tenant.granted.v1" [Operator] shard observation;
-    TenantRemoved "tenant.removed.v1" [Operator] shard observation;
-    SubmissionsShed "submissions.shed.v1" [Admission] shard observation;
-    PlanAccepted "plan.accepted.v1" [Admission] shard decision;
-    PlanMissed "plan.missed.v1" [Admission] shard decision;
-    PartitionWarned "partition.warned.v1" [Checkpointer] job decision;
-    NodeLabelled "node.labelled.v1" [Operator] shard observation;
-    NodeRemoved "node.removed.v1" [Operator] shard observation;
-    NotebookObserved "notebook.observed.v1" [Node] node observation;
-    GatewayLost "gateway.lost.v1" [Placer] gateway observation;
-    ContainerExecStarted "container.exec_started.v1" [Node] node observation;
-    ContainerExecEnded "container.exec_ended.v1" [Node] node observation;
-    ContainerGpuUsed "container.gpu_used.v1" [Node] node observation;
-    NodeGpuReconciled "node.gpu_reconciled.v1" [Node] node observation;
-    KeyCreated "key.created.v1" [Operator] shard observation;
-    KeyRotated "key.rotated.v1" [Operator] shard observation;
-    KeyRevoked "key.revoked.v1" [Operator] shard observation;
-    JobRequeued "job.requeued.v1" [Admission] shard decision;
-    LogArchived "log.archived.v1" [Archiver] shard observation;
+    Operator OperatorEvent {
+        ClusterConfigured "cluster.configured.v1" shard observation;
+        NodeDrained "node.drained.v1" shard observation;
+        NodeRestored "node.restored.v1" shard observation;
+        TenantConfigured "tenant.configured.v1" shard observation;
+        WebhookConfigured "webhook.configured.v1" shard observation;
+        TenantGranted "tenant.granted.v1" shard observation;
+        TenantRemoved "tenant.removed.v1" shard observation;
+        NodeLabelled "node.labelled.v1" shard observation;
+        NodeRemoved "node.removed.v1" shard observation;
+        KeyCreated "key.created.v1" shard observation;
+        KeyRotated "key.rotated.v1" shard observation;
+        KeyRevoked "key.revoked.v1" shard observation;
+    }
+    Admission AdmissionEvent {
+        SubmissionReceived "submission.received.v1" shard observation;
+        JobAdmitted "job.admitted.v1" shard decision;
+        JobRefused "job.refused.v1" shard decision;
+        JobReleased "job.released.v1" shard decision;
+        JobRevised "job.revised.v1" shard decision;
+        JobCancelRequested "job.cancel_requested.v1" shard decision;
+        SubmissionsShed "submissions.shed.v1" shard observation;
+        PlanAccepted "plan.accepted.v1" shard decision;
+        PlanMissed "plan.missed.v1" shard decision;
+        JobRequeued "job.requeued.v1" shard decision;
+    }
+    Optimizer OptimizerEvent {
+        AllocationDecided "allocation.decided.v1" shard decision;
+        AllocationUnchanged "allocation.unchanged.v1" shard decision;
+    }
+    Placer PlacerEvent {
+        PlacementDecided "placement.decided.v1" shard decision;
+        PlacementRefused "placement.refused.v1" shard decision;
+        NodeLost "node.lost.v1" shard observation;
+        NodeRecovered "node.recovered.v1" shard decision;
+        NodeQuarantined "node.quarantined.v1" shard decision;
+        NodeReadmitted "node.readmitted.v1" shard decision;
+        ClockStepped "clock.stepped.v1" shard decision;
+        GatewayLost "gateway.lost.v1" gateway observation;
+    }
+    Checkpointer CheckpointerEvent {
+        CheckpointRequested "checkpoint.requested.v1" job decision;
+        PartitionStartRequested "partition.start_requested.v1" job decision;
+        PartitionStopRequested "partition.stop_requested.v1" job decision;
+        PartitionStarted "partition.started.v1" job decision;
+        PartitionStopped "partition.stopped.v1" job decision;
+        ResizeAbandoned "resize.abandoned.v1" job decision;
+        JobCompleted "job.completed.v1" job decision;
+        JobFailed "job.failed.v1" job decision;
+        JobCancelled "job.cancelled.v1" job decision also Admission;
+        TasksAssigned "tasks.assigned.v1" job decision;
+        PartitionResizeRequested "partition.resize_requested.v1" job decision;
+        PartitionLeaveRequested "partition.leave_requested.v1" job decision;
+        PartitionResized "partition.resized.v1" job decision;
+        PartitionWarned "partition.warned.v1" job decision;
+    }
+    Node NodeEvent {
+        NodeJoined "node.joined.v1" node observation;
+        ContainerStarted "container.started.v1" node observation;
+        ContainerExited "container.exited.v1" node observation;
+        CheckpointSaved "checkpoint.saved.v1" node observation;
+        CheckpointFailed "checkpoint.failed.v1" node observation;
+        Progress "progress.v1" node observation;
+        TasksEnded "tasks.ended.v1" node observation;
+        CheckpointRejected "checkpoint.rejected.v1" node observation;
+        NodeFaulted "node.faulted.v1" node observation;
+        ContainerReady "container.ready.v1" node observation;
+        ContainerUnready "container.unready.v1" node observation;
+        MemberAcknowledged "member.acknowledged.v1" node observation;
+        NodeFenced "node.fenced.v1" node observation also Operator;
+        NotebookObserved "notebook.observed.v1" node observation;
+        ContainerExecStarted "container.exec_started.v1" node observation;
+        ContainerExecEnded "container.exec_ended.v1" node observation;
+        ContainerGpuUsed "container.gpu_used.v1" node observation;
+        NodeGpuReconciled "node.gpu_reconciled.v1" node observation;
+    }
+    Autoscaler AutoscalerEvent {
+        ServiceScaled "service.scaled.v1" job decision;
+        NotebookWarned "notebook.warned.v1" job decision;
+    }
+    Gateway GatewayEvent {
+        GatewayJoined "gateway.joined.v1" gateway observation;
+        GatewayLeft "gateway.left.v1" gateway observation;
+        GatewayUnrouted "gateway.unrouted.v1" gateway observation;
+        ServiceMeasured "service.measured.v1" gateway decision also Admission;
+    }
+    Archiver ArchiverEvent {
+        LogArchived "log.archived.v1" shard observation;
+    }
 }
 
 impl Event {

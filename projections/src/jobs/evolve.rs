@@ -2,16 +2,16 @@
 
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
-    PartitionLeaveRequested, PartitionResized, PartitionStartRequested, PartitionStarted,
-    PartitionStopRequested, PartitionStopped, Progress, ResizeAbandoned, ResizeCause, StopReason,
-    TasksAssigned, TasksEnded,
+    PartitionResized, PartitionStartRequested, PartitionStarted, PartitionStopRequested,
+    PartitionStopped, Progress, ResizeAbandoned, StopReason,
 };
 
 use dormouse_messages::{Incarnation, NodeId, Timestamp};
+use dormouse_state::TaskSet;
 
 use super::{
-    COMMAND_LIMIT, Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint,
-    StoppedFor, TaskCounts, Transit,
+    COMMAND_LIMIT, Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, Request,
+    SavedCheckpoint, StoppedFor, Transit,
 };
 
 fn cut(mut command: String) -> String {
@@ -45,13 +45,7 @@ impl Job {
         }
     }
 
-    pub(super) fn revised(&mut self, live: &mut Live, event: &JobRevised) {
-        if let Some(weight) = event.weight {
-            self.weight = weight;
-        }
-        if let Some(containers) = event.containers {
-            self.bounds = containers;
-        }
+    pub(super) fn revised(live: &mut Live, event: &JobRevised) {
         live.spec.change(|spec| {
             spec.weight = event.weight.unwrap_or(spec.weight);
             spec.containers = event.containers.unwrap_or(spec.containers);
@@ -65,14 +59,6 @@ impl Job {
             spec.gpu_limit_milli = event.gpu_limit_milli.or(spec.gpu_limit_milli);
             spec.priority = event.priority.unwrap_or(spec.priority);
         });
-        live.on_hold = event.held.unwrap_or(live.on_hold);
-        live.requeued &= event.held.is_none();
-    }
-
-    pub(super) fn requeued(&self, live: &mut Live) {
-        if !live.on_hold && !matches!(self.phase, Phase::Queued | Phase::Waiting | Phase::Placed) {
-            (live.on_hold, live.requeued) = (true, true);
-        }
     }
 
     pub(super) fn allocated(&mut self, allocation: &JobAllocation, at: Timestamp) {
@@ -96,7 +82,7 @@ impl Job {
         event: &CheckpointRequested,
         at: Timestamp,
     ) {
-        if event.incarnation != self.incarnation {
+        if event.incarnation != self.incarnation() {
             return;
         }
         live.transit = Some(self.transit(StopReason::Adjusted, at));
@@ -115,7 +101,7 @@ impl Job {
 
     pub(super) fn saved(&mut self, live: &mut Live, event: &CheckpointSaved, at: Timestamp) {
         if let Some(transit) = &mut live.transit
-            && event.incarnation == self.incarnation
+            && event.incarnation == self.incarnation()
         {
             transit.saved_step = Some(event.step);
         }
@@ -141,7 +127,7 @@ impl Job {
         event: &PartitionStopRequested,
         at: Timestamp,
     ) {
-        if event.incarnation != self.incarnation {
+        if event.incarnation != self.incarnation() {
             return;
         }
         match &mut live.transit {
@@ -151,8 +137,13 @@ impl Job {
         self.enter(Phase::Stopping, at);
     }
 
-    pub(super) fn stopped(&mut self, live: &mut Live, event: &PartitionStopped, at: Timestamp) {
-        if event.incarnation != self.incarnation {
+    pub(super) fn stopped(
+        &mut self,
+        live: &mut Live,
+        (event, was_on_hold): (&PartitionStopped, bool),
+        at: Timestamp,
+    ) {
+        if event.incarnation != self.incarnation() {
             return;
         }
         self.attempts = self.attempts.max(event.attempts);
@@ -168,7 +159,7 @@ impl Job {
             self.resize_ms += at.ms_since(transit.since);
         }
         self.close_life(Some(event.reason), at);
-        let stopped_for = match (live.preempted, live.on_hold && self.target == 0) {
+        let stopped_for = match (live.preempted, was_on_hold && self.target == 0) {
             _ if event.reason != StopReason::Adjusted => None,
             (true, _) => Some(StoppedFor::Preemption),
             (false, true) => Some(StoppedFor::Hold),
@@ -177,16 +168,6 @@ impl Job {
         if let Some(life) = self.lives.last_mut() {
             life.stopped_for = stopped_for;
         }
-        if std::mem::take(&mut live.requeued) {
-            live.on_hold = false;
-        }
-        if let Some(set) = &mut live.tasks {
-            set.life_ended();
-            self.tasks = Some(TaskCounts::of(set));
-        }
-        live.gangs
-            .retain(|gang| gang.incarnation > event.incarnation);
-        live.seen = 0;
         let next = match event.reason {
             StopReason::Cancelled
             | StopReason::GaveUp
@@ -199,10 +180,8 @@ impl Job {
     }
 
     pub(super) fn kept(&mut self, live: &mut Live, event: &ResizeAbandoned, at: Timestamp) {
-        if event.incarnation == self.incarnation && self.now > 0 {
+        if event.incarnation == self.incarnation() && self.now > 0 {
             live.transit = None;
-            live.gangs
-                .retain(|gang| gang.incarnation <= event.incarnation);
             self.target = self.now;
             self.enter(Phase::Running, at);
         }
@@ -211,18 +190,12 @@ impl Job {
     pub(super) fn start_requested(
         &mut self,
         live: &mut Live,
-        event: &PartitionStartRequested,
+        (event, nodes): (&PartitionStartRequested, usize),
         at: Timestamp,
     ) {
         self.close_life(None, at);
-        self.incarnation = event.incarnation;
         self.epoch = event.epoch;
-        live.gangs
-            .retain(|gang| gang.incarnation >= event.incarnation);
         live.exit = None;
-        live.leaving.clear();
-        live.seen = 0;
-        let nodes = live.gangs.first().map_or(0, |gang| gang.nodes.len());
         let resumed = event.resumed_from.as_ref();
         let saved = self.checkpoint.as_ref();
         if self.lives.len() == LIVES_LIMIT {
@@ -256,7 +229,7 @@ impl Job {
     }
 
     pub(super) fn started(&mut self, live: &mut Live, event: &PartitionStarted, at: Timestamp) {
-        if event.incarnation != self.incarnation || event.containers == 0 {
+        if event.incarnation != self.incarnation() || event.containers == 0 {
             return;
         }
         self.now = event.containers;
@@ -279,25 +252,14 @@ impl Job {
         self.enter(Phase::Running, at);
     }
 
-    /// Exits of leaving containers are not failures.
-    pub(super) fn leave_requested(&self, live: &mut Live, event: &PartitionLeaveRequested) {
-        if event.incarnation == self.incarnation {
-            live.leaving.extend(&event.ranks);
-        }
-    }
-
     pub(super) fn resized(&mut self, live: &mut Live, event: &PartitionResized, at: Timestamp) {
         let runs = matches!(self.phase, Phase::Running | Phase::Starting);
         let Some(life) = self.lives.last_mut() else {
             return;
         };
-        let is_its = event.incarnation == self.incarnation && life.started.is_some();
+        let is_its = event.incarnation == life.incarnation && life.started.is_some();
         if !is_its || !runs {
             return;
-        }
-        live.resized(event);
-        if event.cause != ResizeCause::Lost {
-            live.leaving.clear();
         }
         if event.containers > 0 && event.containers == self.target {
             live.exit = None;
@@ -309,10 +271,7 @@ impl Job {
         self.resizes += u32::from(goes_on && event.containers != self.now);
         self.now = event.containers;
         match event.containers {
-            0 => {
-                live.seen = 0;
-                self.enter(Phase::Starting, at);
-            }
+            0 => self.enter(Phase::Starting, at),
             _ => self.enter(Phase::Running, at),
         }
     }
@@ -327,13 +286,19 @@ impl Job {
         self.container_ms += life.container_ms(at);
     }
 
-    pub(super) fn end(&mut self, phase: Phase, reason: &str, attempts: u32, at: Timestamp) {
+    pub(super) fn end(
+        &mut self,
+        (phase, reason, attempts): (Phase, &str, u32),
+        request: Option<Request>,
+        at: Timestamp,
+    ) {
         self.close_life(None, at);
         self.enter(phase, at);
         reason.clone_into(&mut self.note);
         self.code.clear();
         self.attempts = attempts;
         self.target = 0;
+        self.last_request = request.map(Box::new);
         self.times.ended = Some(at);
         if let Some(spec) = self.live.take().as_ref().and_then(|live| live.spec.get()) {
             self.command = cut(spec.command.start.join(" "));
@@ -342,10 +307,13 @@ impl Job {
         self.note.shrink_to_fit();
     }
 
-    pub(super) fn exited(&self, live: &mut Live, event: &ContainerExited) {
+    /// Exits of leaving containers are not failures.
+    pub(super) fn exited(&self, live: &mut Live, event: &ContainerExited, is_leaving: bool) {
         let normal = event.exit_code == Some(0);
-        let left = live.leaving.contains(&event.container.rank);
-        if normal || left || event.container.incarnation != self.incarnation || live.exit.is_some()
+        if normal
+            || is_leaving
+            || event.container.incarnation != self.incarnation()
+            || live.exit.is_some()
         {
             return;
         }
@@ -361,27 +329,7 @@ impl Job {
         }
     }
 
-    pub(super) fn tasks_assigned(&mut self, live: &mut Live, event: &TasksAssigned, at: Timestamp) {
-        if event.incarnation != self.incarnation {
-            return;
-        }
-        if let Some(set) = &mut live.tasks {
-            for assigned in &event.assigned {
-                set.assign(assigned, at);
-            }
-            self.tasks = Some(TaskCounts::of(set));
-        }
-    }
-
-    pub(super) fn tasks_ended(&mut self, live: &mut Live, event: &TasksEnded, at: Timestamp) {
-        if event.incarnation != self.incarnation {
-            return;
-        }
-        let Some(set) = &mut live.tasks else {
-            return;
-        };
-        set.ended(event, live.retries, at);
-        self.tasks = Some(TaskCounts::of(set));
+    pub(super) fn tasks_ended(&mut self, set: &TaskSet, at: Timestamp) {
         self.progress = Some(Box::new(ProgressPoint {
             at,
             step: u64::from(set.completed),
@@ -391,7 +339,7 @@ impl Job {
     }
 
     pub(super) fn progressed(&mut self, event: &Progress, at: Timestamp) {
-        if event.incarnation < self.incarnation {
+        if event.incarnation < self.incarnation() {
             return;
         }
         let point = self.progress.get_or_insert_with(|| {

@@ -16,7 +16,8 @@ mod table;
 mod tests;
 pub mod turn;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, Kind};
@@ -27,7 +28,9 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use dormouse_state::TaskSet;
+use dormouse_state::{ClusterState, TaskSet};
+
+use crate::nodes::of_job;
 
 pub use gpus::GpuUsed;
 pub use phase::{Phase, PhaseCounts};
@@ -51,22 +54,13 @@ pub struct Job {
     pub ingress_sequence: u64,
     /// An equal document is the same job.
     pub sha256: String,
-    #[serde(default)]
     pub submitted_by: Option<By>,
-    #[serde(default)]
     pub cancelled_by: Option<By>,
     pub kind: Kind,
     pub executor: Executor,
     pub phase: Phase,
-    pub weight: u32,
-    pub class: Option<JobClass>,
     /// Restarts with fewer containers or returns to the queue, for others.
     pub preempted: u32,
-    pub bounds: Containers,
-    /// Demand of one worker.
-    pub demand: Amounts,
-    #[serde(default)]
-    pub beside: AuxiliaryRoles,
     pub now: u32,
     pub target: u32,
     /// Dominant share s of the target (Dorm: max over k of d_k n / C_k).
@@ -75,7 +69,6 @@ pub struct Job {
     pub fair_share: f64,
     /// The last allocation that named the job.
     pub epoch: Epoch,
-    pub incarnation: Incarnation,
     pub times: Times,
     /// Incarnations started by adjustments.
     pub resizes: u32,
@@ -94,14 +87,49 @@ pub struct Job {
     pub checkpoint: Option<Box<SavedCheckpoint>>,
     pub lives: Vec<Life>,
     pub lives_dropped: u32,
-    pub tasks: Option<TaskCounts>,
+    /// At the end; a live job's request stands in the cluster's state.
+    pub last_request: Option<Box<Request>>,
     pub gpu: Option<Box<GpuUsed>>,
     /// Empty for a live job, which has its spec.
-    #[serde(default)]
     pub command: String,
-    #[serde(default)]
     pub workdir: Option<Box<Workdir>>,
     pub live: Option<Box<Live>>,
+}
+
+/// A job's request, as last revised.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub weight: u32,
+    pub class: Option<JobClass>,
+    pub bounds: Containers,
+    /// Demand of one worker.
+    pub demand: Amounts,
+    pub auxiliary: AuxiliaryRoles,
+    pub tasks: Option<TaskCounts>,
+}
+
+impl Request {
+    /// Returns a live job's request.
+    #[must_use]
+    pub fn of(job: &dormouse_state::Job) -> Self {
+        Self {
+            weight: job.weight,
+            class: job.precedence.class.clone(),
+            bounds: job.containers,
+            demand: job.demand.clone(),
+            auxiliary: job.beside.clone(),
+            tasks: job.tasks.as_ref().map(TaskCounts::of),
+        }
+    }
+
+    /// Returns the amounts of so many containers, roles included.
+    #[must_use]
+    pub fn amounts(&self, containers: u32) -> Amounts {
+        let mut amounts = Amounts::new();
+        self.auxiliary
+            .add_to(&mut amounts, &self.demand, u64::from(containers));
+        amounts
+    }
 }
 
 /// The progress of a task set.
@@ -143,45 +171,18 @@ pub struct Times {
     pub ended: Option<Timestamp>,
 }
 
-/// State of a live job.
+/// The past of a live job, dropped at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Live {
     /// Packed, as rarely read.
     pub spec: SerializedSpec,
-    /// True if containers come and go within one incarnation.
-    pub in_place: bool,
-    pub retries: u32,
-    pub gangs: Vec<Gang>,
     /// Set between two incarnations.
     pub transit: Option<Transit>,
     pub exit: Option<Exit>,
-    pub leaving: BTreeSet<Rank>,
-    pub seen: u32,
-    pub cancel_requested: bool,
-    pub on_hold: bool,
-    /// True if the hold lasts only until the containers ended.
-    pub requeued: bool,
     /// True if the job was stopped for others.
-    #[serde(default)]
     pub preempted: bool,
-    pub tasks: Option<TaskSet>,
     /// Reason of the last unready replica, until one is ready.
-    #[serde(default)]
     pub unready: Option<String>,
-}
-
-/// The containers of one incarnation by node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gang {
-    pub incarnation: Incarnation,
-    pub placed: Sequence,
-    pub nodes: Vec<(NodeId, u32)>,
-    /// For a job resized in place.
-    #[serde(default)]
-    pub places: BTreeMap<Rank, NodeId>,
-    /// Taken back, until they exit.
-    #[serde(default)]
-    pub taken_back: BTreeSet<Rank>,
 }
 
 /// The time between two incarnations of a partition.
@@ -275,15 +276,37 @@ pub struct Refused {
     pub reason: String,
 }
 
+/// Counts the containers on each node: of a partition resized in place those that are there or come, otherwise
+/// the whole gang.
+#[must_use]
+pub fn nodes_of(id: &JobId, job: &dormouse_state::Job) -> BTreeMap<NodeId, u32> {
+    let mut nodes: BTreeMap<NodeId, u32> = BTreeMap::new();
+    let mut count = |node: &NodeId| *nodes.entry(node.clone()).or_default() += 1;
+    match job.life.as_ref().filter(|_| !job.in_place) {
+        Some(life) => life
+            .containers
+            .values()
+            .for_each(|container| count(&container.place.node)),
+        None => of_job(id, job).for_each(|container| count(container.node)),
+    }
+    nodes
+}
+
 impl Job {
-    /// Returns the present gang, or the next before its start.
+    /// Returns the last incarnation that was asked to start, or 0.
     #[must_use]
-    pub fn gang(&self) -> Option<&Gang> {
-        let gangs = &self.live.as_ref()?.gangs;
-        gangs
-            .iter()
-            .find(|gang| gang.incarnation == self.incarnation)
-            .or_else(|| gangs.last())
+    pub fn incarnation(&self) -> Incarnation {
+        let last = self.lives.last();
+        last.map_or(Incarnation::default(), |life| life.incarnation)
+    }
+
+    /// Returns the present request, or the last one of an ended job.
+    #[must_use]
+    pub fn request<'a>(&'a self, id: &JobId, state: &ClusterState) -> Option<Cow<'a, Request>> {
+        match &self.last_request {
+            Some(last) => Some(Cow::Borrowed(last)),
+            None => state.job(id).map(|job| Cow::Owned(Request::of(job))),
+        }
     }
 
     /// True if a partition runs.

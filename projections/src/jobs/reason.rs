@@ -1,12 +1,15 @@
 //! The REASON column, written on demand to keep folding cheap.
 
+use std::collections::BTreeMap;
+
 use dormouse_messages::events::StopReason;
 use dormouse_messages::sanitize::{containers, listed};
 use dormouse_messages::{JobId, Timestamp};
 
 use super::room::Room;
 use super::turn;
-use super::{Exit, Gang, Job, Live, Phase, Transit};
+use super::{Exit, Job, Live, Phase, Transit, nodes_of};
+use dormouse_state::{ClusterState, ContainerPhase};
 
 const NAMED_NODES: usize = 4;
 
@@ -16,18 +19,24 @@ const SHORT: &str = "resources";
 /// Returns the reason for a job's phase. `waits` comes from [`super::turn`] or [`super::room`], as in
 /// [`of_row`].
 #[must_use]
-pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
+pub fn reason(
+    (id, job): (&JobId, &Job),
+    state: &ClusterState,
+    now: Timestamp,
+    waits: Option<&str>,
+) -> String {
+    let present = state.job(id);
     let text = match (&job.live, job.phase) {
-        (Some(live), phase) => live_reason(job, live, phase, now, waits),
+        (Some(live), phase) => live_reason((id, job, present), live, phase, now, waits),
         (None, Phase::Cancelled) if job.note.is_empty() => "cancelled by its tenant".to_owned(),
         (None, _) => job.note.clone(),
     };
-    match &job.live {
-        Some(live) if live.cancel_requested && job.phase != Phase::Stopping => {
+    match present {
+        Some(it) if it.cancel_requested.is_some() && job.phase != Phase::Stopping => {
             format!("cancellation requested; {text}")
         }
-        Some(live) if live.requeued => format!("requeued: {text}"),
-        Some(live) if live.on_hold => match job.phase {
+        Some(it) if it.requeued => format!("requeued: {text}"),
+        Some(it) if it.on_hold => match job.phase {
             Phase::Queued | Phase::Waiting => "on hold, until its tenant lets it go".to_owned(),
             _ => format!("on hold: {text}"),
         },
@@ -50,11 +59,11 @@ pub fn of_row(
         Phase::Waiting if job.code == SHORT => room.words(id, now),
         _ => None,
     };
-    reason(job, now, waits.as_deref())
+    reason((id, job), &room.queues().cluster, now, waits.as_deref())
 }
 
 fn live_reason(
-    job: &Job,
+    (id, job, present): (&JobId, &Job, Option<&dormouse_state::Job>),
     live: &Live,
     phase: Phase,
     now: Timestamp,
@@ -74,12 +83,12 @@ fn live_reason(
         }
         Phase::Placed => match after_stop(job, live) {
             Some(stopped) => format!("{stopped}; starts when its room is free"),
-            None => placed(job, live),
+            None => placed(id, job, present),
         },
         Phase::Starting => {
             let life = job.lives.last().map(|life| life.containers);
             let all = life.filter(|all| *all > 0).unwrap_or(job.target);
-            let starting = format!("starting {} of {}", live.seen.min(all), containers(all));
+            let starting = format!("starting {} of {}", seen(present).min(all), containers(all));
             match (&live.transit, &live.exit, &live.unready) {
                 (None, Some(exit), _) => format!("{}; {starting} again", exit_text(exit)),
                 (_, _, Some(why)) => format!("{starting}; the one before: {why}"),
@@ -103,16 +112,27 @@ fn live_reason(
     }
 }
 
-fn placed(job: &Job, live: &Live) -> String {
-    let gang = live.gangs.last();
-    match gang {
-        Some(gang) => format!("placed on {}; starts when its room is free", nodes(gang)),
-        None => format!(
+fn placed(id: &JobId, job: &Job, present: Option<&dormouse_state::Job>) -> String {
+    let nodes = present.map_or_else(BTreeMap::new, |present| nodes_of(id, present));
+    if nodes.is_empty() {
+        return format!(
             "gets {} in epoch {}; the placement comes next",
             containers(job.target),
             job.epoch
-        ),
+        );
     }
+    let nodes = nodes.iter();
+    let nodes = nodes.map(|(name, count)| format!("{name} ({count})"));
+    let nodes = listed(nodes, NAMED_NODES);
+    format!("placed on {nodes}; starts when its room is free")
+}
+
+/// Counts the containers reported running.
+fn seen(present: Option<&dormouse_state::Job>) -> u32 {
+    let life = present.and_then(|job| job.life.as_ref());
+    let containers = life.into_iter().flat_map(|life| life.containers.values());
+    let running = containers.filter(|it| it.phase == ContainerPhase::Started);
+    u32::try_from(running.count()).unwrap_or(u32::MAX)
 }
 
 fn running(job: &Job, live: &Live, now: Timestamp) -> String {
@@ -189,12 +209,6 @@ pub(crate) fn how(
         (_, _, Some(code), _) => format!("exited with {code}"),
         _ => "could not start".to_owned(),
     }
-}
-
-fn nodes(gang: &Gang) -> String {
-    let nodes = gang.nodes.iter();
-    let nodes = nodes.map(|(name, count)| format!("{name} ({count})"));
-    listed(nodes, NAMED_NODES)
 }
 
 /// Omits today's date.

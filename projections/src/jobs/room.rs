@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Amounts, JobId, Resource, Timestamp};
-use dormouse_state::Queues;
+use dormouse_state::{Job, Queues};
 
 use super::JobTable;
 
@@ -135,7 +135,7 @@ impl<'a> Room<'a> {
     }
 
     fn is_dorm(&self) -> bool {
-        self.queues.policy.allocation == Allocation::Dorm
+        self.queues.cluster.policy.allocation == Allocation::Dorm
     }
 
     fn look(&self) -> BTreeMap<Resource, Vec<Holder<'a>>> {
@@ -149,7 +149,7 @@ impl<'a> Room<'a> {
                     job: id,
                     keeps,
                     waits: known.is_some_and(|known| known.now == 0 && known.target == 0),
-                    ends_at: job.ends_at(),
+                    ends_at: self.queues.cluster.jobs.get(id).and_then(Job::ends_at),
                     gives_above: gives.then_some(job.class),
                 });
             }

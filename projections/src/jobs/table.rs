@@ -1,18 +1,16 @@
 //! The maps of the job table, and the dispatch of events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
-use dormouse_messages::{
-    AuxiliaryRoles, Event, Fact, Incarnation, JobId, Sequence, SerializedSpec, Timestamp,
-};
+use dormouse_messages::{Event, Fact, JobId, Sequence, SerializedSpec, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
-    Times,
+    ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, Request,
+    Times, nodes_of,
 };
-use dormouse_state::{IdMap, Shared, TaskSet};
+use dormouse_state::{ClusterState, IdMap, Shared};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pending {
@@ -52,6 +50,14 @@ impl JobTable {
     /// Returns the ended jobs by id.
     pub fn ended(&self) -> impl Iterator<Item = (&JobId, &Job)> {
         self.ended.iter().map(|(id, job)| (id, &**job))
+    }
+
+    /// Returns the number of ended jobs that were dropped.
+    #[must_use]
+    pub fn forgotten(&self) -> u64 {
+        let ended = self.counts.iter().filter(|(phase, _)| phase.is_over());
+        let ended: u64 = ended.map(|(_, count)| count).sum();
+        ended.saturating_sub(self.ended.len() as u64)
     }
 
     /// Returns the refused submissions, oldest first.
@@ -107,7 +113,6 @@ impl JobTable {
         let submitted = self.submitted(event.ingress_sequence);
         let (submitted, sha256) =
             submitted.map_or((at, String::new()), |pending| (pending.at, pending.sha256));
-        let tasks = event.spec.tasks.map(TaskSet::new);
         let job = Job {
             admitted_sequence: sequence,
             ingress_sequence: event.ingress_sequence,
@@ -117,18 +122,12 @@ impl JobTable {
             kind: event.spec.kind,
             executor: event.spec.executor,
             phase: Phase::Queued,
-            weight: event.spec.weight,
-            class: event.spec.priority_class.clone(),
             preempted: 0,
-            bounds: event.spec.containers,
-            demand: event.spec.demand.clone(),
-            beside: AuxiliaryRoles::of(&event.spec),
             now: 0,
             target: 0,
             share: 0.0,
             fair_share: 0.0,
             epoch: dormouse_messages::Epoch::default(),
-            incarnation: Incarnation::default(),
             times: Times {
                 submitted,
                 admitted: at,
@@ -148,23 +147,14 @@ impl JobTable {
             checkpoint: None,
             lives: Vec::new(),
             lives_dropped: 0,
-            tasks: tasks.as_ref().map(TaskCounts::of),
+            last_request: None,
             command: String::new(),
             workdir: event.spec.workdir.clone().map(Box::new),
             live: Some(Box::new(Live {
                 spec: SerializedSpec::packed(&event.spec),
-                in_place: event.spec.is_in_place(),
-                retries: event.spec.retries,
-                gangs: Vec::new(),
                 transit: None,
                 exit: None,
-                leaving: BTreeSet::new(),
-                seen: 0,
-                cancel_requested: false,
-                on_hold: false,
-                requeued: false,
                 preempted: false,
-                tasks,
                 unready: None,
             })),
         };
@@ -198,13 +188,20 @@ impl JobTable {
         });
     }
 
-    fn end(&mut self, id: &JobId, phase: Phase, reason: &str, attempts: u32, at: Timestamp) {
+    fn end(
+        &mut self,
+        id: &JobId,
+        (phase, reason, attempts): (Phase, &str, u32),
+        before: Option<&dormouse_state::Job>,
+        at: Timestamp,
+    ) {
         let Some((id, mut job)) = self.live.remove_entry(id) else {
             return;
         };
         self.counts.remove(job.phase);
         self.counts.add(phase);
-        job.to_change().end(phase, reason, attempts, at);
+        let request = before.map(Request::of);
+        job.to_change().end((phase, reason, attempts), request, at);
         self.ended_order
             .push_back((job.admitted_sequence, id.clone()));
         self.ended.insert(id, job);
@@ -219,46 +216,69 @@ impl JobTable {
         }
     }
 
-    fn evolve_lives(&mut self, event: &Event, at: Timestamp) {
+    fn evolve_lives(
+        &mut self,
+        event: &Event,
+        (state, before): (&ClusterState, Option<&dormouse_state::Job>),
+        at: Timestamp,
+    ) {
         match event {
             Event::CheckpointRequested(e) => {
                 self.update(&e.job, |job, live| job.checkpoint_requested(live, e, at));
             }
             Event::PartitionStartRequested(e) => {
-                self.update(&e.job, |job, live| job.start_requested(live, e, at));
+                let present = state.job(&e.job);
+                let nodes = present.map_or(0, |job| nodes_of(&e.job, job).len());
+                self.update(&e.job, |job, live| {
+                    job.start_requested(live, (e, nodes), at)
+                });
             }
             Event::PartitionStarted(e) => {
                 self.update(&e.job, |job, live| job.started(live, e, at));
-            }
-            Event::PartitionLeaveRequested(e) => {
-                self.update(&e.job, |job, live| job.leave_requested(live, e));
             }
             Event::PartitionResized(e) => self.update(&e.job, |job, live| job.resized(live, e, at)),
             Event::PartitionStopRequested(e) => {
                 self.update(&e.job, |job, live| job.stop_requested(live, e, at));
             }
             Event::PartitionStopped(e) => {
-                self.update(&e.job, |job, live| job.stopped(live, e, at));
+                let was_on_hold = before.is_some_and(|job| job.on_hold);
+                self.update(&e.job, |job, live| job.stopped(live, (e, was_on_hold), at));
             }
             Event::ResizeAbandoned(e) => {
                 self.update(&e.job, |job, live| job.kept(live, e, at));
             }
-            Event::TasksAssigned(e) => {
-                self.update(&e.job, |job, live| job.tasks_assigned(live, e, at));
-            }
             Event::TasksEnded(e) => {
-                self.update(&e.job, |job, live| job.tasks_ended(live, e, at));
+                let present = state.job(&e.job);
+                if let Some(tasks) = present.and_then(|job| job.tasks.as_ref()) {
+                    self.update(&e.job, |job, _| {
+                        if e.incarnation == job.incarnation() {
+                            job.tasks_ended(tasks, at);
+                        }
+                    });
+                }
             }
             Event::JobCompleted(e) => {
-                self.end(&e.job, Phase::Completed, &e.reason, e.attempts, at);
+                self.end(
+                    &e.job,
+                    (Phase::Completed, &e.reason, e.attempts),
+                    before,
+                    at,
+                );
             }
-            Event::JobFailed(e) => self.end(&e.job, Phase::Failed, &e.reason, e.attempts, at),
+            Event::JobFailed(e) => {
+                self.end(&e.job, (Phase::Failed, &e.reason, e.attempts), before, at);
+            }
             Event::JobCancelled(e) => {
                 if let Some(request) = e.ingress_sequence {
                     self.submitted(request);
                     self.update(&e.job, |job, _| job.cancelled_by.clone_from(&e.by));
                 }
-                self.end(&e.job, Phase::Cancelled, &e.reason, e.attempts, at);
+                self.end(
+                    &e.job,
+                    (Phase::Cancelled, &e.reason, e.attempts),
+                    before,
+                    at,
+                );
             }
             _ => {}
         }
@@ -266,8 +286,14 @@ impl JobTable {
 }
 
 impl JobTable {
-    /// Folds one event.
-    pub fn evolve(&mut self, fact: &Fact<'_>) {
+    /// Folds one event, after `state`. `before` is the job in the state before an event that starts or stops
+    /// the job.
+    pub fn evolve(
+        &mut self,
+        fact: &Fact<'_>,
+        state: &ClusterState,
+        before: Option<&dormouse_state::Job>,
+    ) {
         let Some(event) = fact.event() else {
             return;
         };
@@ -277,14 +303,19 @@ impl JobTable {
             Event::ContainerGpuUsed(e) => self.update(&e.container.job, |job, _| {
                 job.gpu.get_or_insert_default().add(e, at);
             }),
-            Event::ContainerStarted(e) => self.update(&e.container.job, |job, live| {
-                live.seen += u32::from(e.container.incarnation == job.incarnation);
+            Event::ContainerStarted(e) => self.update(&e.container.job, |job, _| {
                 job.ran_on(e.container.incarnation, &e.node);
             }),
-            Event::ContainerExited(e) => self.update(&e.container.job, |job, live| {
-                job.exited(live, e);
-                live.gone(e.container.incarnation, e.container.rank);
-            }),
+            Event::ContainerExited(e) => {
+                let life = state
+                    .job(&e.container.job)
+                    .and_then(|job| job.life.as_ref());
+                let members = life.and_then(|life| life.members.as_ref());
+                let is_leaving = members.is_some_and(|it| it.is_leaving(e.container.rank));
+                self.update(&e.container.job, |job, live| {
+                    job.exited(live, e, is_leaving)
+                });
+            }
             Event::ContainerReady(e) => {
                 self.update(&e.container.job, |_, live| live.unready = None)
             }
@@ -294,7 +325,7 @@ impl JobTable {
             Event::CheckpointSaved(e) => self.update(&e.job, |job, live| job.saved(live, e, at)),
             Event::CheckpointFailed(e) => self.update(&e.job, |job, live| {
                 if let Some(transit) = &mut live.transit
-                    && e.incarnation == job.incarnation
+                    && e.incarnation == job.incarnation()
                 {
                     transit.save_failed = Some(e.reason.clone());
                 }
@@ -310,23 +341,16 @@ impl JobTable {
             Event::JobReleased(e) => self.update(&e.job, |job, _| job.released(at)),
             Event::JobRevised(e) => {
                 self.submitted(e.ingress_sequence);
-                self.update(&e.job, |job, live| job.revised(live, e));
+                self.update(&e.job, |_, live| Job::revised(live, e));
             }
-            Event::JobRequeued(e) => {
-                self.submitted(e.ingress_sequence);
-                self.update(&e.job, |job, live| job.requeued(live));
-            }
+            Event::JobRequeued(e) => drop(self.submitted(e.ingress_sequence)),
             Event::JobCancelRequested(e) => {
                 self.submitted(e.ingress_sequence);
-                self.update(&e.job, |job, live| {
-                    live.cancel_requested = true;
-                    job.cancelled_by.clone_from(&e.by);
-                });
+                self.update(&e.job, |job, _| job.cancelled_by.clone_from(&e.by));
             }
-            Event::AllocationDecided(e) => self.allocate(e, at),
+            Event::AllocationDecided(e) => self.allocate(e, state, at),
             Event::AllocationUnchanged(e) => self.wait(&e.outcome.waiting, at),
-            Event::PlacementDecided(e) => self.place(e, sequence),
-            other => self.evolve_lives(other, at),
+            other => self.evolve_lives(other, (state, before), at),
         }
     }
 

@@ -100,26 +100,31 @@ fn nodes_of_a_partition_that_is_resized_in_place() {
         .started(1, "ads/lr", 1, 2);
     let on = |history: &History| {
         let model = history.fold::<ReadModel>();
-        let found = model.jobs.get(&job("ads/lr")).expect("it is there");
-        let nodes = found.gang().map(|gang| gang.nodes.clone());
-        let named = nodes.into_iter().flatten();
-        named
+        let found = model.state().job(&job("ads/lr")).expect("it is there");
+        nodes_of(&job("ads/lr"), found)
+            .into_iter()
             .map(|(name, count)| format!("{name}: {count}"))
             .collect::<Vec<_>>()
             .join(", ")
     };
     history.place_more(2, "ads/lr", 1, &[(2, "n1"), (3, "n1")], &[]);
     assert_eq!(on(&history), "n0: 2, n1: 2");
-    history.resized(2, "ads/lr", 1, &[0, 1, 2, 3]);
+    history
+        .request_resize(2, "ads/lr", 1, &[2, 3], &[])
+        .resized(2, "ads/lr", 1, &[0, 1, 2, 3]);
     assert_eq!(on(&history), "n0: 2, n1: 2");
     history.place_more(3, "ads/lr", 1, &[(4, "n0")], &[(1, "n0"), (2, "n1")]);
     assert_eq!(on(&history), "n0: 3, n1: 2");
-    history.resized(3, "ads/lr", 1, &[0, 3]);
+    history
+        .container_exited("ads/lr", 1, 1, "n0", Some(0))
+        .container_exited("ads/lr", 1, 2, "n1", Some(0))
+        .resized(3, "ads/lr", 1, &[0, 3]);
     assert_eq!(on(&history), "n0: 2, n1: 1", "one of n0 is still to come");
     history.resized(3, "ads/lr", 1, &[0, 3, 4]);
     assert_eq!(on(&history), "n0: 2, n1: 1");
     history.place_more(4, "ads/lr", 1, &[(5, "n1")], &[]);
     assert_eq!(on(&history), "n0: 2, n1: 2");
+    history.request_resize(4, "ads/lr", 1, &[5], &[]);
     history.container_exited("ads/lr", 1, 5, "n1", Some(1));
     assert_eq!(on(&history), "n0: 2, n1: 1");
 }
@@ -236,7 +241,9 @@ fn each_phase_has_its_reason() {
         "running since 10:00:11Z",
     );
     assert_eq!(running.now, 3);
-    assert_eq!(running.gang().map(|gang| gang.nodes.len()), Some(2));
+    let state = history.fold::<ClusterState>();
+    let present = state.job(&job("ads/lr")).expect("there");
+    assert_eq!(nodes_of(&job("ads/lr"), present).len(), 2);
     history.complete("ads/lr");
     let ended = then(
         &history,
@@ -522,7 +529,10 @@ fn a_revision_changes_weight_and_bounds() {
         basis: None,
     });
     let revised = then(&history, "ads/lr", Phase::Queued, "next in the queue");
-    assert_eq!((revised.weight, revised.bounds.min), (4, 2));
+    let model = history.fold::<ReadModel>();
+    let request = revised.request(&job("ads/lr"), model.state());
+    let request = request.map(|it| (it.weight, it.bounds.min));
+    assert_eq!(request, Some((4, 2)));
     let spec = revised.live.as_ref().and_then(|it| it.spec.get());
     assert_eq!(spec.map(|spec| spec.gpu_limit_milli), Some(Some(750)));
 }

@@ -106,7 +106,7 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     };
     let reserved = queues.passed_over.get(id).map(|since| {
         let passed_s = now.ms_since(*since) / 1000;
-        if passed_s >= u64::from(queues.policy.reserve_after_s) {
+        if passed_s >= u64::from(queues.cluster.policy.reserve_after_s) {
             "; room is being kept for it".to_owned()
         } else {
             format!("; others have passed it for {passed_s} s")
@@ -120,7 +120,7 @@ fn its_turn(queues: &Queues, id: &JobId, class: i32) -> String {
     if let Some(higher) = higher(queues, class) {
         return format!("first of {tenant}; {higher} is of a higher priority class");
     }
-    match queues.policy.queue {
+    match queues.cluster.policy.queue {
         Queue::Fifo => match first_in(queues) {
             Some(first) if first != id => format!("first of {tenant}; {first} came before it"),
             _ => "next in the queue".to_owned(),

@@ -1,21 +1,21 @@
-//! The node table; `evolve.rs` applies the events.
+//! Nodes: the present comes from [`ClusterState`], the past from [`NodeTable`].
 //!
 //! A container takes capacity from its start request to its exit, or the end of its partition, job or node.
 //! The checkpointer waits for free capacity, so use never exceeds it. Placed containers count apart, as
 //! reserved.
 
-mod evolve;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use dormouse_messages::events::{Gpu, GpuBeyond, GpuStranger};
-use dormouse_messages::roles::Demands;
-use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
+use dormouse_messages::{Amounts, Incarnation, JobId, NodeId, Rank};
 use serde::{Deserialize, Serialize};
 
-use dormouse_state::{IdMap, NodeLabels};
+use dormouse_state::{ClusterState, ContainerPhase, Job, NodePhase};
+
+pub use table::{Drain, GpuDoubt, NodeHistory, NodeTable};
 
 /// The state of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,20 +29,9 @@ pub enum NodeState {
     Lost,
 }
 
-/// An operator's drain.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drain {
-    pub reason: Option<String>,
-    /// Remaining jobs are stopped then.
-    pub leave_by: Option<Timestamp>,
-    #[serde(default)]
-    pub by: Option<By>,
-}
-
-/// A node.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Node {
-    pub capacity: Amounts,
+/// The containers of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Load {
     pub used: Amounts,
     /// Taking capacity.
     pub containers: u32,
@@ -50,56 +39,47 @@ pub struct Node {
     pub running: u32,
     /// Placed, without a start request.
     pub reserved: u32,
-    pub drained: Option<Timestamp>,
-    #[serde(default)]
-    pub drain: Drain,
-    /// Reason, and next attempt.
-    #[serde(default)]
-    pub quarantined: Option<(String, Timestamp)>,
-    pub lost: Option<Timestamp>,
-    /// Evidence, if fenced.
-    #[serde(default)]
-    pub fenced: Option<String>,
-    /// Last renewal before a loss.
-    pub last_seen: Option<Timestamp>,
-    pub joined: Option<Timestamp>,
-    pub incarnation: u64,
-    pub runtime: String,
-    pub address: String,
-    /// The node's and the operator's.
-    pub labels: BTreeMap<String, String>,
-    #[serde(default)]
-    pub taints: BTreeSet<String>,
-    pub gpus: Vec<Gpu>,
-    #[serde(default)]
-    pub gpu_doubts: BTreeMap<String, GpuDoubt>,
 }
 
-/// Deviations of the driver's view of a shared GPU from the agent's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuDoubt {
-    pub strangers: Vec<GpuStranger>,
-    pub beyond: Vec<GpuBeyond>,
-    pub since: Timestamp,
+/// A node with its past and its containers.
+#[derive(Debug, Clone)]
+pub struct Node<'a> {
+    pub present: &'a dormouse_state::Node,
+    pub past: &'a NodeHistory,
+    pub load: Load,
 }
 
-impl Node {
+impl Node<'_> {
     /// Returns the state; a loss precedes a drain.
     #[must_use]
-    pub const fn state(&self) -> NodeState {
-        match (self.lost, self.drained, &self.quarantined) {
-            (Some(_), _, _) => NodeState::Lost,
-            (None, Some(_), _) => NodeState::Drained,
-            (None, None, Some(_)) => NodeState::Quarantined,
-            (None, None, None) => NodeState::Up,
+    pub fn state(&self) -> NodeState {
+        let node = self.present;
+        match (&node.phase, node.drained, &node.health.quarantine) {
+            (NodePhase::Lost { .. } | NodePhase::Returning { .. }, _, _) => NodeState::Lost,
+            (NodePhase::Up, true, _) => NodeState::Drained,
+            (NodePhase::Up, false, Some(_)) => NodeState::Quarantined,
+            (NodePhase::Up, false, None) => NodeState::Up,
         }
+    }
+
+    /// Returns the present drain.
+    #[must_use]
+    pub fn drain(&self) -> Option<&Drain> {
+        self.past.drain.as_ref().filter(|_| self.present.drained)
+    }
+
+    /// Returns the loss that still holds.
+    #[must_use]
+    pub fn lost(&self) -> Option<&table::Loss> {
+        let is_lost = self.state() == NodeState::Lost;
+        self.past.loss.as_ref().filter(|_| is_lost)
     }
 }
 
 /// The state of a container on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum MemberState {
+pub enum ContainerState {
     /// Placed, not started.
     Reserved,
     /// Takes capacity.
@@ -107,109 +87,90 @@ pub enum MemberState {
     Running,
 }
 
-/// A container of a gang.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    pub rank: Rank,
-    pub node: NodeId,
-    pub state: MemberState,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Gang {
-    incarnation: Incarnation,
-    placed: Sequence,
-    members: Vec<Member>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct JobGangs {
-    demands: Demands,
-    in_place: bool,
-    gangs: Vec<Gang>,
-}
-
-/// All nodes, and the containers of live jobs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct NodeTable {
-    nodes: IdMap<NodeId, Node>,
-    jobs: IdMap<JobId, JobGangs>,
-    labels: BTreeMap<NodeId, NodeLabels>,
-    drained_early: BTreeMap<NodeId, (Timestamp, Drain)>,
-}
-
 /// A container on a node.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing<'a> {
+pub struct Container<'a> {
     pub job: &'a JobId,
     pub incarnation: Incarnation,
-    pub member: &'a Member,
+    pub rank: Rank,
+    pub node: &'a NodeId,
+    pub state: ContainerState,
+    pub demand: &'a Amounts,
 }
 
-impl NodeTable {
-    /// Returns the nodes by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
-        self.nodes.iter()
-    }
+/// Returns the containers by job id: those that take capacity, then the reserved ones.
+pub fn containers(state: &ClusterState) -> impl Iterator<Item = Container<'_>> {
+    let all = state.jobs.iter().flat_map(|(id, job)| of_job(id, job));
+    all.filter(|container| {
+        container.state != ContainerState::Reserved || !state.nodes.is_lost(container.node)
+    })
+}
 
-    /// Returns a node.
-    #[must_use]
-    pub fn get(&self, node: &NodeId) -> Option<&Node> {
-        self.nodes.get(node)
-    }
-
-    /// Returns the containers on a node, by a walk over all.
-    pub fn standing<'a>(&'a self, node: &'a NodeId) -> impl Iterator<Item = Standing<'a>> {
-        self.jobs.iter().flat_map(move |(job, entry)| {
-            entry.gangs.iter().flat_map(move |gang| {
-                let here = gang
-                    .members
-                    .iter()
-                    .filter(move |member| member.node == *node);
-                here.map(move |member| Standing {
-                    job,
-                    incarnation: gang.incarnation,
-                    member,
-                })
-            })
+pub(crate) fn of_job<'a>(id: &'a JobId, job: &'a Job) -> impl Iterator<Item = Container<'a>> {
+    let container = |incarnation, rank: &Rank, node, state| Container {
+        job: id,
+        incarnation,
+        rank: *rank,
+        node,
+        state,
+        demand: job.demand_at(*rank),
+    };
+    let lives = job.life.iter().flat_map(move |life| {
+        life.containers.iter().filter_map(move |(rank, known)| {
+            let state = match known.phase {
+                ContainerPhase::Requested => ContainerState::Starting,
+                ContainerPhase::Started => ContainerState::Running,
+                ContainerPhase::Exited { .. } | ContainerPhase::Lost { .. } => return None,
+            };
+            Some(container(life.incarnation, rank, &known.place.node, state))
         })
-    }
+    });
+    let reserved = job.reserved().map(move |(incarnation, rank, place)| {
+        container(incarnation, rank, &place.node, ContainerState::Reserved)
+    });
+    lives.chain(reserved)
+}
 
-    /// Returns all containers, by job id.
-    pub fn members(&self) -> impl Iterator<Item = Standing<'_>> {
-        self.jobs.iter().flat_map(|(job, entry)| {
-            entry.gangs.iter().flat_map(move |gang| {
-                gang.members.iter().map(move |member| Standing {
-                    job,
-                    incarnation: gang.incarnation,
-                    member,
-                })
-            })
-        })
+/// Returns the load of each node with containers.
+#[must_use]
+pub fn loads(state: &ClusterState) -> BTreeMap<&NodeId, Load> {
+    let mut loads: BTreeMap<&NodeId, Load> = BTreeMap::new();
+    for container in containers(state) {
+        loads.entry(container.node).or_default().add(&container);
     }
+    loads
+}
 
-    /// Returns the used amounts.
-    #[must_use]
-    pub fn used(&self) -> Amounts {
-        let mut used = Amounts::new();
-        for (_, node) in self.nodes.in_any_order() {
-            used.add(&node.used, 1);
+impl Load {
+    pub(crate) fn add(&mut self, container: &Container<'_>) {
+        if container.state == ContainerState::Reserved {
+            self.reserved += 1;
+            return;
         }
-        used
+        self.containers += 1;
+        self.running += u32::from(container.state == ContainerState::Running);
+        self.used.add(container.demand, 1);
     }
+}
 
-    /// Returns the capacities of nodes not lost, and of nodes up.
-    #[must_use]
-    pub fn capacity(&self) -> (Amounts, Amounts) {
-        let (mut present, mut up) = (Amounts::new(), Amounts::new());
-        for (_, node) in self.nodes.in_any_order() {
-            match node.state() {
-                NodeState::Up => up.add(&node.capacity, 1),
-                NodeState::Drained | NodeState::Quarantined => {}
-                NodeState::Lost => continue,
-            }
-            present.add(&node.capacity, 1);
-        }
-        (present, up)
+/// Returns the capacity of the nodes not lost.
+#[must_use]
+pub fn capacity(state: &ClusterState) -> Amounts {
+    let mut capacity = Amounts::new();
+    let present = state.nodes.iter();
+    for (_, node) in present.filter(|(_, node)| node.phase == NodePhase::Up) {
+        capacity.add(&node.capacity, 1);
     }
+    capacity
+}
+
+/// Returns the amounts that containers take on known nodes.
+#[must_use]
+pub fn used(state: &ClusterState) -> Amounts {
+    let mut used = Amounts::new();
+    let held = state.jobs.values().flat_map(Job::held);
+    for (_, demand) in held.filter(|(node, _)| state.nodes.get(node).is_some()) {
+        used.add(demand, 1);
+    }
+    used
 }

@@ -11,9 +11,14 @@ use dormouse_state::history::{History, at, node};
 #[track_caller]
 fn then(history: &History, name: &str, state: NodeState, counts: [u32; 3], cpu: u64) {
     let model = history.fold::<ReadModel>();
-    let found = model.nodes.get(&node(name)).expect("the node has joined");
-    let seen = [found.reserved, found.containers, found.running];
-    let used = found.used.get(&dormouse_messages::Resource::Cpu);
+    let name = node(name);
+    let found = model.node(&name).expect("the node has joined");
+    let seen = [
+        found.load.reserved,
+        found.load.containers,
+        found.load.running,
+    ];
+    let used = found.load.used.get(&dormouse_messages::Resource::Cpu);
     assert_eq!((found.state(), seen, used), (state, counts, cpu));
 }
 
@@ -52,7 +57,10 @@ fn a_resize_takes_its_new_room_only_when_it_starts() {
 #[test]
 fn what_is_resized_in_place_stands_where_it_stood() {
     let mut history = History::default();
-    history.join("n0", 1).admit_in_place("ads/lr");
+    history
+        .join("n0", 1)
+        .admit_in_place("ads/lr")
+        .release("ads/lr");
     history
         .place(1, "ads/lr", 1, &[("n0", 2)])
         .request_start(1, "ads/lr", 1, 2);
@@ -73,10 +81,14 @@ fn what_is_resized_in_place_stands_where_it_stood() {
 #[test]
 fn a_replaced_placement_does_not_count_twice() {
     let mut history = History::default();
-    history.join("n0", 1).join("n1", 1).submit("ads/lr");
+    history
+        .join("n0", 1)
+        .join("n1", 1)
+        .submit("ads/lr")
+        .release("ads/lr");
     history
         .place(1, "ads/lr", 1, &[("n0", 2)])
-        .place(2, "ads/lr", 1, &[("n1", 1)]);
+        .place(2, "ads/lr", 2, &[("n1", 1)]);
     then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
     then(&history, "n1", NodeState::Up, [1, 0, 0], 0);
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ReadModel;
 use crate::cluster::LastAllocation;
-use crate::nodes::NodeState;
+use crate::nodes::{NodeState, used as nodes_used};
 
 /// The cluster at a glance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -82,22 +82,23 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
     let overview = &model.cluster;
     let mut nodes = NodeCounts::default();
     let mut containers = 0;
-    for (_, node) in model.nodes.iter() {
+    for (_, node) in model.nodes() {
         match node.state() {
             NodeState::Up => nodes.up += 1,
             NodeState::Drained => nodes.drained += 1,
             NodeState::Quarantined => nodes.quarantined += 1,
             NodeState::Lost => nodes.lost += 1,
         }
-        containers += u64::from(node.containers);
+        containers += u64::from(node.load.containers);
     }
-    let (capacity, _) = model.nodes.capacity();
-    let used = model.nodes.used();
+    let capacity = model.capacity();
+    let used = nodes_used(model.state());
     let (mut allocated, mut running) = (Amounts::new(), Amounts::new());
-    for (_, job) in model.jobs.live() {
-        let beside = &job.beside;
-        beside.add_to(&mut allocated, &job.demand, u64::from(job.target));
-        beside.add_to(&mut running, &job.demand, u64::from(job.now));
+    for (id, job) in model.jobs.live() {
+        if let Some(request) = job.request(id, model.state()) {
+            allocated.add(&request.amounts(job.target), 1);
+            running.add(&request.amounts(job.now), 1);
+        }
     }
     let resources = capacity.iter().map(|(resource, capacity)| {
         let usage = ResourceUse {

@@ -131,12 +131,12 @@ fn differs(from: &Side<JobSide>, to: &Side<JobSide>) -> bool {
 }
 
 fn nodes(from: &ReadModel, to: &ReadModel) -> Vec<Change<NodeId, NodeSide>> {
-    let mut ids: BTreeSet<&NodeId> = from.nodes.iter().map(|(id, _)| id).collect();
-    ids.extend(to.nodes.iter().map(|(id, _)| id));
+    let mut ids: BTreeSet<&NodeId> = from.state().nodes.iter().map(|(id, _)| id).collect();
+    ids.extend(to.state().nodes.iter().map(|(id, _)| id));
     let side = |model: &ReadModel, id: &NodeId| {
-        model.nodes.get(id).map(|node| NodeSide {
+        model.node(id).map(|node| NodeSide {
             state: node.state(),
-            containers: node.containers,
+            containers: node.load.containers,
         })
     };
     let changes = ids.into_iter().map(|id| Change {

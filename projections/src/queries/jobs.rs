@@ -1,5 +1,6 @@
 //! The query `job`, and the rows of the lists.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::error::QueryError;
 use crate::ReadModel;
 use crate::jobs::{
-    GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, StoppedFor, TaskCounts, reason, room::Room,
+    GpuUsed, Job, Life, Phase, Refused, Request, SavedCheckpoint, StoppedFor, TaskCounts, nodes_of,
+    reason, room::Room,
 };
 use crate::services::health::Health;
 use crate::timelines::{Metric, Timeline, Window};
@@ -116,7 +118,7 @@ pub struct ContainerCounts {
     pub target: u32,
     /// Role containers, part of `now` and `target` only.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub beside: u32,
+    pub auxiliary: u32,
 }
 
 /// The query's parameters.
@@ -232,6 +234,8 @@ pub(super) fn job(
             .timeline(Metric::Containers, Some(&query.job), window, 1);
     let room = Room::new(&model.queues, &model.jobs);
     let row = row((model, &room), &query.job, job, place, now);
+    let request = job.request(&query.job, model.state());
+    let request = request.map(Cow::into_owned).unwrap_or_default();
     let spec = job.live.as_ref().and_then(|live| live.spec.get());
     Ok(JobDetail {
         spread: spread(model, &row),
@@ -241,9 +245,9 @@ pub(super) fn job(
         sha256: job.sha256.clone(),
         submitted_by: job.submitted_by.clone(),
         cancelled_by: job.cancelled_by.clone(),
-        demand: job.demand.clone(),
-        roles: roles(job),
-        spec: spec.map(std::borrow::Cow::into_owned),
+        roles: roles(&request),
+        demand: request.demand.clone(),
+        spec: spec.map(Cow::into_owned),
         command: job.command.clone(),
         workdir: job.workdir.as_deref().cloned(),
         checkpoint: job.checkpoint.as_deref().cloned(),
@@ -262,13 +266,13 @@ fn meant<'a>(model: &'a ReadModel, id: &JobId) -> Option<&'a JobId> {
     own.into_iter().find(|it| it.name() == near)
 }
 
-fn roles(job: &Job) -> Vec<RoleRow> {
-    let parts = job.beside.parts().iter().enumerate();
+fn roles(request: &Request) -> Vec<RoleRow> {
+    let parts = request.auxiliary.parts().iter().enumerate();
     let row = |(index, part): (usize, &Part)| RoleRow {
         role: part.role.clone(),
         count: part.count,
         demand: part.demand.clone(),
-        first_rank: job.beside.ranks(index).start,
+        first_rank: request.auxiliary.ranks(index).start,
     };
     parts.map(row).collect()
 }
@@ -308,7 +312,9 @@ pub(super) fn row(
     let times = &job.times;
     let progress = job.progress.as_deref();
     let metrics = progress.map(|p| p.metrics.iter().cloned().collect());
-    let nodes = job.gang().map(|gang| gang.nodes.iter().cloned().collect());
+    let present = model.state().job(id);
+    let request = job.request(id, model.state());
+    let request = request.map(Cow::into_owned).unwrap_or_default();
     JobRow {
         job: id.clone(),
         kind: job.kind,
@@ -323,21 +329,20 @@ pub(super) fn row(
         } else {
             job.code.clone()
         },
-        weight: job.weight,
-        priority_class: job.class.clone(),
+        weight: request.weight,
+        share_now: share_now(model, &request, job),
         preempted: job.preempted,
         containers: ContainerCounts {
-            min: job.bounds.min,
-            max: job.bounds.max,
+            min: request.bounds.min,
+            max: request.bounds.max,
             now: job.now,
             target: job.target,
-            beside: job.beside.count(),
+            auxiliary: request.auxiliary.count(),
         },
         share: job.share,
-        share_now: share_now(model, job),
         fair_share: job.fair_share,
         epoch: job.epoch,
-        incarnation: job.incarnation,
+        incarnation: job.incarnation(),
         submitted_at: times.submitted,
         admitted_at: times.admitted,
         released_at: times.released,
@@ -360,12 +365,13 @@ pub(super) fn row(
         container_s: job.container_s(now),
         step: progress.map(|p| p.step),
         steps_total: progress.map(|p| p.steps_total).filter(|total| *total > 0),
-        tasks: job.tasks,
+        tasks: request.tasks,
+        priority_class: request.class,
         gpu: job.gpu.as_deref().copied(),
         progress_at: progress.map(|p| p.at),
         metrics: metrics.unwrap_or_default(),
-        nodes: nodes.unwrap_or_default(),
-        on_hold: job.live.as_ref().is_some_and(|it| it.is_on_hold()),
+        nodes: present.map_or_else(BTreeMap::new, |present| nodes_of(id, present)),
+        on_hold: present.is_some_and(|it| it.on_hold && !it.requeued),
         address: address(model, id, job),
     }
 }
@@ -375,7 +381,8 @@ pub const IDLE: &str = "idle";
 
 /// True without replicas until a request.
 fn is_idle(model: &ReadModel, id: &JobId, job: &Job) -> bool {
-    let is_stopped = job.phase == Phase::Waiting && job.live.as_ref().is_some_and(|it| !it.on_hold);
+    let is_stopped =
+        job.phase == Phase::Waiting && model.state().job(id).is_some_and(|it| !it.on_hold);
     let service = model.services.get(id).map(|it| it.target);
     let wanted = service.or_else(|| Some(model.notebooks.get(id)?.target));
     is_stopped && wanted == Some(0)
@@ -388,7 +395,7 @@ fn why(
     position: Option<u64>,
     now: Timestamp,
 ) -> String {
-    let ends = job.live.as_ref().is_some_and(|it| it.cancel_requested);
+    let ends = model.queues.is_cancelled(id);
     if is_idle(model, id, job) && !ends {
         return "idle: it starts when it is asked for".to_owned();
     }
@@ -412,16 +419,10 @@ fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
 }
 
 /// At most 1, also after the loss of a node.
-fn share_now(model: &ReadModel, job: &Job) -> Option<f64> {
+fn share_now(model: &ReadModel, request: &Request, job: &Job) -> Option<f64> {
     let gets = job.live.as_ref().map(|_| job.target).filter(|n| *n > 0)?;
-    let mut amounts = Amounts::new();
-    job.beside
-        .add_to(&mut amounts, &job.demand, u64::from(gets));
-    Some(
-        Share::dominant(&amounts, model.capacity())
-            .as_f64()
-            .min(1.0),
-    )
+    let share = Share::dominant(&request.amounts(gets), model.capacity());
+    Some(share.as_f64().min(1.0))
 }
 
 fn life_row(life: &Life, now: Timestamp) -> LifeRow {

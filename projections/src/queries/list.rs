@@ -19,6 +19,9 @@ pub struct JobsQuery {
     /// `*` matches any text, `?` one character.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// A part of tenant and name, in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<String>,
     /// The earliest end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_since: Option<Timestamp>,
@@ -62,12 +65,19 @@ pub struct JobsAnswer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
     pub more: usize,
+    /// All matching jobs, shown or not.
+    #[serde(default)]
+    pub total: usize,
     /// Further matches with an earlier end.
     #[serde(default, skip_serializing_if = "is_none")]
     pub ended_before: usize,
 }
 
-pub(super) fn jobs(
+/// Lists the matching jobs.
+///
+/// # Errors
+/// When a phase is unknown.
+pub fn jobs(
     model: &ReadModel,
     query: &JobsQuery,
     now: Timestamp,
@@ -78,6 +88,8 @@ pub(super) fn jobs(
         let pattern = query.name.as_deref();
         pattern.is_none_or(|pattern| matches(pattern, id.name()))
     };
+    let search = query.search.as_deref().map(str::to_lowercase);
+    let is_found = |id: &JobId| search.as_ref().is_none_or(|it| id.as_str().contains(it));
     let since = since(query, now);
     let mut ended_before = 0;
     let mut is_late = |at: Option<Timestamp>| {
@@ -88,6 +100,7 @@ pub(super) fn jobs(
     let all = model.jobs.live().chain(model.jobs.ended());
     let mut found: Vec<(&JobId, &Job)> = all
         .filter(|(id, job)| of_tenant(id.tenant()) && phases.has(job.phase) && is_named(id))
+        .filter(|(id, _)| is_found(id))
         .filter(|(_, job)| is_late(job.times.ended))
         .collect();
     let refused = model.jobs.refused().filter(|refused| {
@@ -117,6 +130,7 @@ pub(super) fn jobs(
         jobs,
         refused,
         more: more + more_refused,
+        total,
         ended_before,
     })
 }
@@ -204,6 +218,68 @@ mod tests {
         history.submit("web/q1").submit("web/q2");
         history.run("web/new", 1).complete("web/new");
         history
+    }
+
+    fn page(model: &ReadModel, query: &JobsQuery) -> (Vec<String>, usize) {
+        let page = jobs(model, query, model.cluster.now).expect("a page");
+        let ids = page.jobs.iter().map(|row| row.job.to_string()).collect();
+        (ids, page.total)
+    }
+
+    #[test]
+    fn a_page_is_a_part_of_the_sorted_whole() {
+        let mut history = History::default();
+        history.join("n0", 1);
+        for (number, containers) in [(3, 1), (1, 3), (2, 2), (4, 4)] {
+            history.run(&format!("ads/j{number}"), containers);
+        }
+        history.run("web/j9", 9);
+        let model = history.fold::<ReadModel>();
+        let query = JobsQuery {
+            sort: Some(SortBy::Containers),
+            descending: true,
+            ..JobsQuery::default()
+        };
+        let (all, total) = page(&model, &query);
+        assert_eq!(all, ["web/j9", "ads/j4", "ads/j1", "ads/j2", "ads/j3"]);
+        assert_eq!(total, 5);
+        let part = JobsQuery {
+            offset: 1,
+            limit: 2,
+            ..query.clone()
+        };
+        assert_eq!(page(&model, &part), (all[1..3].to_vec(), 5));
+        let beyond = JobsQuery {
+            offset: 99,
+            ..query
+        };
+        assert_eq!(page(&model, &beyond), (Vec::new(), 5));
+    }
+
+    #[test]
+    fn it_is_searched_where_the_jobs_are() {
+        let mut history = History::default();
+        history.join("n0", 1).run("ads/lr", 1).run("web/lr-2", 1);
+        let model = history.fold::<ReadModel>();
+        let search = |search: &str, tenant: Option<&str>, phase: Option<&str>| {
+            let query = JobsQuery {
+                search: Some(search.to_owned()),
+                sort: Some(SortBy::Job),
+                tenant: tenant.map(|it| it.parse().expect("a tenant")),
+                phase: phase.map(str::to_owned),
+                ..JobsQuery::default()
+            };
+            page(&model, &query).0
+        };
+        assert_eq!(search("LR", None, None), ["ads/lr", "web/lr-2"]);
+        assert_eq!(search("-2", None, None), ["web/lr-2"]);
+        assert_eq!(search("", Some("ads"), None), ["ads/lr"]);
+        assert_eq!(search("", None, Some("completed")), [""; 0]);
+        let wrong = JobsQuery {
+            phase: Some("asleep".to_owned()),
+            ..JobsQuery::default()
+        };
+        assert!(jobs(&model, &wrong, model.cluster.now).is_err());
     }
 
     #[test]

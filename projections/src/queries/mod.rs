@@ -1,7 +1,7 @@
 //! The queries of the NATS service API and the command line; [`answer`] is the entry. Readers tolerate
 //! unknown fields.
 //!
-//! - `list.rs`, `page.rs`, `selection.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
+//! - `list.rs`, `selection.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
 //! - `cluster.rs`, `nodes.rs`, `tenants.rs`, `notebooks.rs`, `timeline.rs`: one query group each
 //! - `own.rs`: queries of a tenant; `difference.rs`: two moments compared; `error.rs`: a failed query
 
@@ -14,7 +14,6 @@ mod list;
 mod nodes;
 mod notebooks;
 mod own;
-mod page;
 mod selection;
 mod tenants;
 #[cfg(test)]
@@ -31,13 +30,12 @@ pub use difference::{Change, Difference, Side, difference};
 pub use error::QueryError;
 pub use jobs::{ContainerCounts, IDLE, JobDetail, JobQuery, JobRow, LifeRow, Spread};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
-pub use list::{JobsAnswer, JobsQuery};
+pub use list::{JobsAnswer, JobsQuery, jobs};
 pub use nodes::{
     LOST_LISTED_S, NodeContainer, NodeDetail, NodeQuery, NodeRow, NodesAnswer, NodesQuery,
 };
 pub use notebooks::{NotebookQuery, NotebookRow, NotebooksAnswer, NotebooksQuery};
 pub use own::{TENANT_NAMES, answer_tenant};
-pub use page::{JobsPage, JobsPageQuery, jobs_page};
 pub use selection::SortBy;
 pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::QueryError;
 use crate::ReadModel;
-use crate::nodes::{GpuDoubt, MemberState, Node, NodeState};
+use crate::nodes::{ContainerState, GpuDoubt, Node, NodeState, containers};
+use dormouse_state::NodePhase;
 
 /// Seconds of listing a lost node.
 pub const LOST_LISTED_S: u32 = 3_600;
@@ -71,7 +72,7 @@ pub struct NodeDetail {
     pub gpus: Vec<Gpu>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
-    pub standing: Vec<NodeContainer>,
+    pub placed: Vec<NodeContainer>,
 }
 
 /// A container on a node.
@@ -80,76 +81,76 @@ pub struct NodeContainer {
     pub job: JobId,
     pub incarnation: Incarnation,
     pub rank: Rank,
-    pub state: MemberState,
+    pub state: ContainerState,
 }
 
 pub(super) fn nodes(model: &ReadModel, query: NodesQuery, now: Timestamp) -> NodesAnswer {
     let long_ago = |lost: Timestamp| now.seconds_since(lost) > f64::from(LOST_LISTED_S);
     let mut answer = NodesAnswer::default();
-    for (name, node) in model.nodes.iter() {
-        if node.lost.is_some_and(long_ago) && !query.all {
+    for (name, node) in model.nodes() {
+        if node.lost().is_some_and(|lost| long_ago(lost.at)) && !query.all {
             answer.left_out += 1
         } else {
-            answer.nodes.push(row(model, name, node))
+            answer.nodes.push(row(model, name, &node))
         }
     }
     answer
 }
 
 pub(super) fn node(model: &ReadModel, query: &NodeQuery) -> Result<NodeDetail, QueryError> {
-    let node = model.nodes.get(&query.node).ok_or_else(|| {
+    let node = model.node(&query.node).ok_or_else(|| {
         QueryError::not_found(format!(
             "there is no node {}; `dormouse nodes` lists those that have joined",
             query.node
         ))
     })?;
-    let standing = model
-        .nodes
-        .standing(&query.node)
-        .map(|standing| NodeContainer {
-            job: standing.job.clone(),
-            incarnation: standing.incarnation,
-            rank: standing.member.rank,
-            state: standing.member.state,
-        });
+    let here = containers(model.state()).filter(|it| it.node == &query.node);
+    let placed = here.map(|container| NodeContainer {
+        job: container.job.clone(),
+        incarnation: container.incarnation,
+        rank: container.rank,
+        state: container.state,
+    });
     Ok(NodeDetail {
-        row: row(model, &query.node, node),
-        agent_incarnation: node.incarnation,
-        gpus: node.gpus.clone(),
-        gpu_doubts: node.gpu_doubts.clone(),
-        standing: standing.collect(),
+        row: row(model, &query.node, &node),
+        agent_incarnation: node.present.incarnation,
+        gpus: node.present.gpus.clone(),
+        gpu_doubts: node.past.gpu_doubts.clone(),
+        placed: placed.collect(),
     })
 }
 
-fn row(model: &ReadModel, name: &NodeId, node: &Node) -> NodeRow {
+fn row(model: &ReadModel, name: &NodeId, node: &Node<'_>) -> NodeRow {
+    let (present, past, load) = (node.present, node.past, &node.load);
     NodeRow {
         node: name.clone(),
         state: node.state(),
         reason: reason(node, stay(model, name, node)),
-        capacity: node.capacity.clone(),
-        used: node.used.clone(),
-        containers: node.containers,
-        running: node.running,
-        reserved: node.reserved,
-        runtime: node.runtime.clone(),
-        address: node.address.clone(),
-        labels: node.labels.clone(),
-        taints: node.taints.clone(),
-        joined_at: node.joined,
-        drained_at: node.drained,
-        lost_at: node.lost,
-        last_seen: node.last_seen.filter(|_| node.lost.is_some()),
+        capacity: present.capacity.clone(),
+        used: load.used.clone(),
+        containers: load.containers,
+        running: load.running,
+        reserved: load.reserved,
+        runtime: past.runtime.clone(),
+        address: present.address.clone(),
+        labels: present.labels.clone(),
+        taints: present.taints.clone(),
+        joined_at: past.joined,
+        drained_at: node.drain().map(|drain| drain.at),
+        lost_at: node.lost().map(|lost| lost.at),
+        last_seen: node.lost().map(|lost| lost.last_seen),
     }
 }
 
-/// Jobs without adjustment do not leave.
-fn stay(model: &ReadModel, name: &NodeId, node: &Node) -> u32 {
-    if node.drained.is_none() || node.containers == 0 {
+/// Counts containers of jobs without adjustment, which do not leave.
+fn stay(model: &ReadModel, name: &NodeId, node: &Node<'_>) -> u32 {
+    if !node.present.drained {
         return 0;
     }
     let stays = |job: &JobId| model.queues.jobs.get(job).is_some_and(|it| !it.adjustable);
-    let standing = model.nodes.standing(name).filter(|it| stays(it.job));
-    u32::try_from(standing.count()).map_or(node.containers, |it| it.min(node.containers))
+    let here = containers(model.state()).filter(|it| it.node == name && stays(it.job));
+    let containers = node.load.containers;
+    u32::try_from(here.count()).map_or(containers, |it| it.min(containers))
 }
 
 fn leaving(containers: u32, stay: u32) -> String {
@@ -171,47 +172,42 @@ fn leaving(containers: u32, stay: u32) -> String {
     }
 }
 
-fn reason(node: &Node, stay: u32) -> String {
+fn reason(node: &Node<'_>, stay: u32) -> String {
     let short = |time: Timestamp| time.to_words();
-    if let (None, None, Some((why, until))) = (node.lost, node.drained, &node.quarantined) {
-        return format!("quarantined until {}: {why}", short(*until));
+    if let Some(lost) = node.lost() {
+        if matches!(node.present.phase, NodePhase::Returning { .. }) {
+            return "its agent is back; waits for its recovery to be recorded".to_owned();
+        }
+        if let Some(how) = &lost.fenced {
+            let at = short(lost.at);
+            return format!("its containers have ended, {at}: {how}; its jobs restart elsewhere");
+        }
+        // The node may never have renewed.
+        let seen = Some(lost.last_seen).filter(|seen| *seen > Timestamp::default());
+        let seen = seen.map(|at| format!("last seen {}; ", short(at)));
+        let seen = seen.unwrap_or_default();
+        return format!("its lease ended; {seen}its jobs restart elsewhere");
     }
-    match (node.lost, node.drained) {
-        (Some(lost), _) if node.joined > Some(lost) => {
-            "its agent is back; waits for its recovery to be recorded".to_owned()
-        }
-        (Some(at), _) => {
-            if let Some(how) = &node.fenced {
-                let at = short(at);
-                return format!(
-                    "its containers have ended, {at}: {how}; its jobs restart elsewhere"
-                );
-            }
-            // The node may never have renewed.
-            let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
-            let seen = seen.map(|at| format!("last seen {}; ", short(at)));
-            let seen = seen.unwrap_or_default();
-            format!("its lease ended; {seen}its jobs restart elsewhere")
-        }
-        (None, Some(at)) => {
-            let why = node.drain.reason.as_ref();
-            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-            let by = node.drain.leave_by.filter(|_| node.containers > 0);
-            let by = by.map_or_else(String::new, |by| {
-                format!(", at the latest by {}", short(by))
-            });
-            let rest = leaving(node.containers, stay);
-            let operator = &node.drain.by;
-            let operator = operator
-                .as_ref()
-                .map_or_else(|| "the operator".to_owned(), By::to_string);
-            format!("drained by {operator} at {}{why}; {rest}{by}", short(at))
-        }
-        (None, None) => node
-            .joined
-            .map(|at| format!("up since {}", short(at)))
-            .unwrap_or_default(),
+    if let Some(drain) = node.drain() {
+        let why = drain.reason.as_ref();
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let containers = node.load.containers;
+        let by = node.present.leave_by.filter(|_| containers > 0);
+        let by = by.map_or_else(String::new, |by| {
+            format!(", at the latest by {}", short(by))
+        });
+        let rest = leaving(containers, stay);
+        let operator = drain.by.as_ref();
+        let operator = operator.map_or_else(|| "the operator".to_owned(), By::to_string);
+        let at = short(drain.at);
+        return format!("drained by {operator} at {at}{why}; {rest}{by}");
     }
+    if let Some(quarantine) = &node.present.health.quarantine {
+        let until = short(quarantine.until);
+        return format!("quarantined until {until}: {}", quarantine.reason);
+    }
+    let up = node.past.joined.map(|at| format!("up since {}", short(at)));
+    up.unwrap_or_default()
 }
 
 #[cfg(test)]

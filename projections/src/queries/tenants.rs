@@ -87,8 +87,8 @@ pub struct QueuedJob {
 }
 
 fn known(queues: &Queues) -> BTreeSet<&TenantId> {
-    let configured = queues.config.iter().map(|(name, _)| name);
-    let granted = queues.config.grants.iter().map(|(name, _)| name);
+    let configured = queues.cluster.tenants.iter().map(|(name, _)| name);
+    let granted = queues.cluster.tenants.grants.iter().map(|(name, _)| name);
     configured
         .chain(granted)
         .chain(queues.tenants.keys())
@@ -101,8 +101,8 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
     let waits = start_waits(model, None, now);
     let room = Room::new(queues, &model.jobs);
     TenantsAnswer {
-        queue: queues.policy.queue,
-        grants: queues.config.grants.rule(),
+        queue: queues.cluster.policy.queue,
+        grants: queues.cluster.tenants.grants.rule(),
         tenants: names
             .into_iter()
             .map(|name| row((model, &room), name, &waits, now))
@@ -112,7 +112,7 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
 }
 
 fn listed_class(model: &ReadModel, id: &JobId) -> Option<String> {
-    let class = model.jobs.get(id)?.class.as_ref()?;
+    let class = model.state().job(id)?.precedence.class.as_ref()?;
     Some(class.name.clone())
 }
 
@@ -124,7 +124,7 @@ pub(super) fn tenant(
     let queues = &model.queues;
     let name = query.tenant.as_str();
     let queue = queues.tenants.get(name);
-    let config = &queues.config;
+    let config = &queues.cluster.tenants;
     if queue.is_none() && config.get(name).is_none() && config.grants.get(name).is_none() {
         return Err(QueryError::not_found(format!(
             "there is no tenant {name}; `dormouse tenants` lists those that are known"
@@ -178,7 +178,8 @@ fn start_waits<'a>(
             continue;
         }
         // Started on demand.
-        if job.kind.is_served() && job.bounds.min == 0 {
+        let least = || job.request(id, model.state()).map(|it| it.bounds.min);
+        if job.kind.is_served() && least() == Some(0) {
             continue;
         }
         let waited_s = job.waiting_s(now);
@@ -211,7 +212,7 @@ fn row(
     let queues = &model.queues;
     let none = TenantQueue::default();
     let tenant = queues.tenants.get(name).unwrap_or(&none);
-    let config = queues.config.get(name.as_str());
+    let config = queues.cluster.tenants.get(name.as_str());
     TenantRow {
         tenant: name.clone(),
         configured: config.is_some(),
@@ -222,7 +223,8 @@ fn row(
         max_job_weight: config.and_then(|config| config.max_job_weight),
         priority: config.map_or(0, |config| config.priority),
         grants: queues
-            .config
+            .cluster
+            .tenants
             .grants
             .get(name.as_str())
             .cloned()

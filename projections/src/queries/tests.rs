@@ -147,7 +147,7 @@ fn nodes_and_what_stands_on_them() {
     let nodes: NodesAnswer = ask(&history, "nodes", Value::Null);
     assert_eq!(nodes.nodes.len(), 2);
     let node: NodeDetail = ask(&history, "node", json!({"node": "n0"}));
-    assert_eq!((node.row.containers, node.standing.len()), (2, 2));
+    assert_eq!((node.row.containers, node.placed.len()), (2, 2));
 }
 
 #[test]

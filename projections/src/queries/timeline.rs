@@ -61,9 +61,9 @@ pub(super) fn timeline(
     };
     let of_tenants = model.fairness.series(metric);
     if !of_tenants.is_empty() {
-        let mut drawn = draw(metric, &of_tenants, window, model.queues.now);
+        let mut drawn = draw(metric, &of_tenants, window, model.queues.cluster.now);
         if metric == Metric::Unfairness {
-            let area = model.fairness.area(model.queues.now);
+            let area = model.fairness.area(model.queues.cluster.now);
             drawn.title = format!("{}; area {area:.1} share-seconds", drawn.title);
         }
         return Ok(drawn.bounded(query.points.unwrap_or(POINTS)));

@@ -35,8 +35,7 @@ impl Engine {
     #[must_use]
     pub fn resume(mut ground: Ground) -> Self {
         for clock in [
-            &mut ground.admission.queues.clock,
-            &mut ground.admission.cluster.clock,
+            &mut ground.admission.queues.cluster.clock,
             &mut ground.cluster.clock,
             &mut ground.autoscaler.clock,
         ] {

@@ -375,7 +375,7 @@ impl<W: Write> TraceWriter<W> {
     fn lost(&mut self, node: &NodeId, incarnation: u64) -> io::Result<()> {
         let uuid = self.node(node)?;
         self.event(uuid, INSTANT, Some("lost"), Vec::new(), Vec::new())?;
-        let known = self.model.nodes.get(node);
+        let known = self.model.state().nodes.get(node);
         if known.is_some_and(|it| it.incarnation > incarnation) {
             return Ok(());
         }

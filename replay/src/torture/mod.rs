@@ -299,11 +299,11 @@ fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
         let is_stated = |id: &JobId| {
             let job = queues.jobs.get(id);
             let is_above = queues.above(id).is_some();
+            let known = queues.cluster.jobs.get(id);
+            let runs = known.is_some_and(|job| job.running_since().is_some());
             job.is_some_and(|job| match &job.stand {
                 Stand::Held { unmet } => unmet.iter().any(|other| waits.contains(other)),
-                Stand::Released { hopeless, .. } => {
-                    *hopeless && is_above && job.running_since.is_none()
-                }
+                Stand::Released { hopeless, .. } => *hopeless && is_above && !runs,
                 Stand::Queued { .. } => is_above,
                 Stand::Doomed { .. } => false,
             })

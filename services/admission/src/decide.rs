@@ -193,7 +193,11 @@ impl<'a> Intake<'a> {
         let planned = self
             .planned(document.if_plan.as_deref())
             .map_err(|refusal| (named.clone(), refusal))?;
-        let priority = queues.config.get(tenant.as_str()).map_or(0, |t| t.priority);
+        let priority = queues
+            .cluster
+            .tenants
+            .get(tenant.as_str())
+            .map_or(0, |t| t.priority);
         let class = document.priority_class.clone();
         let (job, mut spec) =
             parse_job(document, tenant, &fallback, priority).map_err(|refusal| (named, refusal))?;
@@ -264,7 +268,7 @@ impl<'a> Intake<'a> {
 
     /// Checks that some node could hold one container when empty.
     fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        let nodes = &self.state.queues.nodes;
+        let nodes = &self.state.queues.cluster.nodes;
         let beside = AuxiliaryRoles::of(spec);
         let roles = beside.parts().iter();
         let roles = roles.map(|part| (format!(" of roles.{}", part.role), &part.demand));
@@ -347,7 +351,7 @@ impl<'a> Intake<'a> {
         let ingress_sequence = submission.ingress_sequence;
         let stand = self.state.queues.jobs.get(&job).map(|job| &job.stand);
         match stand {
-            Some(Stand::Released { cancelling, .. }) if !cancelling => {
+            Some(Stand::Released { .. }) if !self.state.queues.is_cancelled(&job) => {
                 Ok(Event::from(JobCancelRequested {
                     job,
                     ingress_sequence,
@@ -390,7 +394,9 @@ impl<'a> Intake<'a> {
         let Some(live) = self.state.queues.jobs.get(&job) else {
             return refuse("already_ending", &format!("{job} has ended"));
         };
-        let may_hold = check_hold(&job, live, &document);
+        let known = self.state.queues.cluster.jobs.get(&job);
+        let runs = known.is_some_and(|known| known.running_since().is_some());
+        let may_hold = check_hold(&job, (live, runs), &document);
         if document.requeue {
             return match may_hold.and_then(|()| check_requeue(&job, live, &document)) {
                 Ok(()) => Ok(Event::from(JobRequeued {
@@ -491,7 +497,11 @@ fn check_requeue(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Res
 }
 
 /// Checks a requested hold or requeue.
-fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
+fn check_hold(
+    job: &JobId,
+    (live, runs): (&QueueJob, bool),
+    document: &ReviseDocument,
+) -> Result<(), Refusal> {
     if document.held != Some(true) && !document.requeue {
         return Ok(());
     }
@@ -499,7 +509,6 @@ fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result
         let reason = format!("{job} is a service; revise its containers, or cancel it");
         return Err(Refusal::new("cannot_hold", reason));
     }
-    let runs = matches!(live.stand, Stand::Released { running, .. } if running > 0);
     if runs && !live.adjustable && !document.force {
         let reason = format!(
             "{job} runs and has no checkpoint, so that it would begin again; say so with --force (force: true in a document)"

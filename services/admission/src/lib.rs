@@ -1,6 +1,6 @@
 //! Admission: decides submissions and releases queued jobs. The crate is a pure decider and does no I/O.
 //!
-//! - `decide`, `state`, `folded`: the decider, its state, and the handled events.
+//! - `decide`, `state`: the decider and its state.
 //! - `intake`, `decode`, `parse`: messages to events, events to documents, documents to specifications.
 //! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
 //! - `checks`: checks that several parts share; `refusal`: the result of a failed check.
@@ -10,7 +10,6 @@
 mod checks;
 mod decide;
 mod decode;
-mod folded;
 mod gpu;
 mod intake;
 mod limits;

@@ -18,9 +18,9 @@ use crate::state::AdmissionState;
 /// Checks that the tenant may submit. With required grants, the key of an unnamed or removed tenant may still
 /// be valid.
 pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
-    let (name, config) = (tenant.as_str(), &queues.config);
+    let (name, config) = (tenant.as_str(), &queues.cluster.tenants);
     let known = config.get(name).is_some() || config.grants.get(name).is_some();
-    let accepts = queues.policy.unknown_tenants == UnknownTenants::Accept
+    let accepts = queues.cluster.policy.unknown_tenants == UnknownTenants::Accept
         && config.grants.rule() == GrantsRule::Open;
     if known || accepts {
         return Ok(());
@@ -42,7 +42,7 @@ pub fn class_of(
         let reason = "priority_class belongs to training and batch; services and notebooks come before every class: leave it out";
         return Err(Refusal::new("bad_priority_class", reason));
     }
-    let classes = &queues.policy.priority_classes;
+    let classes = &queues.cluster.policy.priority_classes;
     let Some(PriorityClass { value, preempts }) = classes.get(name).copied() else {
         let name = sanitize::shortened(name);
         let known: Vec<&str> = classes.keys().map(String::as_str).collect();
@@ -56,7 +56,12 @@ pub fn class_of(
         );
         return Err(Refusal::new("unknown_priority_class", reason));
     };
-    let granted = queues.config.grants.of(tenant.as_str()).class(name);
+    let granted = queues
+        .cluster
+        .tenants
+        .grants
+        .of(tenant.as_str())
+        .class(name);
     granted.map_err(|denied| Refusal::new(denied.code, denied.reason))?;
     Ok(JobClass {
         name: name.to_owned(),
@@ -79,7 +84,7 @@ pub fn check_grants(
     spec: &JobSpec,
     more: Beyond,
 ) -> Result<(), Refusal> {
-    let grants = &queues.config.grants;
+    let grants = &queues.cluster.tenants.grants;
     let denied = grants.of(tenant.as_str()).check(spec);
     denied.map_err(|denied| Refusal::new(denied.code, denied.reason))?;
     let queue = queues.tenants.get(tenant);
@@ -112,7 +117,11 @@ pub fn check_grants(
 
 /// Checks a job's weight.
 pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<(), Refusal> {
-    let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
+    let most = queues
+        .cluster
+        .tenants
+        .get(tenant)
+        .and_then(|t| t.max_job_weight);
     match most.filter(|most| weight > *most) {
         None => Ok(()),
         Some(most) => {
@@ -131,7 +140,11 @@ pub fn check_partition(
     one: (&Amounts, &AuxiliaryRoles),
     containers: Containers,
 ) -> Result<(), Refusal> {
-    let Some(above) = queues.config.above(tenant, one, containers.start()) else {
+    let Some(above) = queues
+        .cluster
+        .tenants
+        .above(tenant, one, containers.start())
+    else {
         return Ok(());
     };
     let advice = match above {
@@ -179,7 +192,7 @@ pub fn check_dependencies(
 
 /// Names a resource of the demand that no node has, with a suggestion.
 pub fn of_no_node(queues: &Queues, demand: &Amounts) -> Option<String> {
-    let nodes = queues.nodes.iter();
+    let nodes = queues.cluster.nodes.iter();
     let there = nodes.flat_map(|(_, node)| node.capacity.iter());
     let there: BTreeSet<&str> = there.map(|(resource, _)| resource.name()).collect();
     let mut needed = demand.iter().map(|(resource, _)| resource.name());

@@ -78,9 +78,7 @@ pub fn state_digest(queues: &Queues) -> String {
                 Stand::Held { .. } => (0, 0),
                 Stand::Doomed { .. } => (1, 0),
                 Stand::Queued { .. } => (2, 0),
-                Stand::Released {
-                    given, cancelling, ..
-                } => (3 + u8::from(cancelling), given),
+                Stand::Released { given, .. } => (3 + u8::from(queues.is_cancelled(id)), given),
             };
             let bounds = (job.containers.min, job.containers.max);
             let job = Job {
@@ -96,11 +94,12 @@ pub fn state_digest(queues: &Queues) -> String {
         })
         .collect();
     let nodes: BTreeMap<_, _> = queues
+        .cluster
         .nodes
         .usable()
         .map(|(name, node)| (name, &node.capacity))
         .collect();
-    let seen = (&queues.policy, nodes, &queues.config, jobs);
+    let seen = (&queues.cluster.policy, nodes, &queues.cluster.tenants, jobs);
     let bytes = rmp_serde::to_vec_named(&seen).unwrap_or_default();
     let digest = Sha256::digest(bytes);
     digest

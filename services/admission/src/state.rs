@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{JobAllocation, ServiceMeasured, SubmissionReceived};
+use dormouse_messages::events::{
+    AdmissionEvent, Basis, ByWriter, CheckpointerEvent, GatewayEvent, JobAllocation,
+    OptimizerEvent, ServiceMeasured, SubmissionReceived,
+};
 use dormouse_messages::intake::{Rates, Stand};
 use dormouse_messages::job::Kind;
 use dormouse_messages::subject::MEASURED;
-use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
-use dormouse_state::{ClusterState, Queues};
+use dormouse_messages::{Fold, JobId, Recorded, Sequence, Timestamp};
+use dormouse_state::Queues;
 use serde::{Deserialize, Serialize};
-
-use crate::folded;
 
 /// For each service: eight proxies that report every two seconds.
 const MOST_PER_SERVICE: u32 = 4;
@@ -19,8 +20,6 @@ const MOST_PER_SERVICE: u32 = 4;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionState {
     pub queues: Queues,
-    /// Places of released jobs, node constraints of all.
-    pub cluster: ClusterState,
     /// By published tenant; messages on the log stay known.
     pub intake: BTreeMap<String, Stand>,
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
@@ -53,74 +52,32 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 14;
+    const VERSION: u32 = 15;
 
     fn evolve(&mut self, recorded: &Recorded) {
-        self.queues.evolve(recorded);
-        self.cluster.evolve(recorded);
-        let sequence = recorded.sequence;
-        match recorded.event().filter(|event| folded::is_taken_in(event)) {
-            Some(Event::SubmissionReceived(event)) => {
-                let stand = self.intake.entry(event.tenant.clone()).or_default();
-                // Old logs lack the published time; the stored time is no earlier.
-                let at = event.published_at.unwrap_or(recorded.stored_at);
-                stand.record(&event.verb, event.ingress_sequence, at);
-                stand.undecided += 1;
-                self.undecided.insert(sequence, (**event).clone());
+        let Some(event) = self.queues.fold(recorded) else {
+            return;
+        };
+        match event.by_writer() {
+            ByWriter::Admission(event) => self.evolve_admission(event, recorded),
+            ByWriter::Optimizer(OptimizerEvent::AllocationDecided(event)) => {
+                self.hold_against(event.basis.as_ref(), recorded.sequence, &event.jobs);
             }
-            Some(Event::SubmissionsShed(event)) => {
-                let stand = self.intake.entry(event.tenant.clone()).or_default();
-                (stand.last, stand.at) = (event.last, event.until);
+            ByWriter::Optimizer(OptimizerEvent::AllocationUnchanged(event)) => {
+                self.hold_against(event.basis.as_ref(), recorded.sequence, &[]);
             }
-            Some(Event::JobAdmitted(event)) => {
-                self.decided(event.ingress_sequence);
-                if event.spec.kind == Kind::Inference {
-                    let services = self.services.entry(event.job.tenant().to_owned());
-                    services.or_default().insert(event.job.clone());
-                }
-                // A release follows in this append.
-                self.promised_from(&event.job, sequence.next().next());
-            }
-            Some(Event::JobRefused(event)) => {
-                self.decided(event.ingress_sequence);
-                if let Some(job) = &event.job
-                    && !self.queues.jobs.contains_key(job)
-                {
-                    self.planned.remove(job);
-                }
-            }
-            Some(Event::ServiceMeasured(event)) => self.measured(event),
-            Some(Event::JobReleased(event)) => self.promised_from(&event.job, sequence),
-            Some(Event::PlanAccepted(event)) if event.containers > 0 => {
-                let promise = Promise {
-                    containers: event.containers,
-                    from: Sequence(u64::MAX),
-                };
-                self.planned.insert(event.job.clone(), promise);
-            }
-            Some(Event::PlanMissed(event)) => {
-                self.missed.remove(&event.job);
-            }
-            Some(Event::AllocationDecided(event)) => {
-                let asof = event.basis.as_ref().map(|basis| basis.asof);
-                self.hold_against(sequence, asof, &event.jobs);
-            }
-            Some(Event::AllocationUnchanged(event)) => {
-                let asof = event.basis.as_ref().map(|basis| basis.asof);
-                self.hold_against(sequence, asof, &[]);
-            }
-            Some(Event::JobRevised(event)) => self.decided(event.ingress_sequence),
-            Some(Event::JobRequeued(event)) => self.decided(event.ingress_sequence),
-            Some(Event::JobCancelRequested(event)) => self.decided(event.ingress_sequence),
-            Some(Event::JobCompleted(event)) => self.end(&event.job, true),
-            Some(Event::JobFailed(event)) => self.end(&event.job, false),
-            Some(Event::JobCancelled(event)) => {
-                if let Some(ingress_sequence) = event.ingress_sequence {
-                    self.decided(ingress_sequence);
-                }
-                self.end(&event.job, false);
-            }
-            _ => {}
+            ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
+            ByWriter::Gateway(GatewayEvent::ServiceMeasured(event)) => self.measured(event),
+            ByWriter::Operator(_)
+            | ByWriter::Placer(_)
+            | ByWriter::Node(_)
+            | ByWriter::Autoscaler(_)
+            | ByWriter::Gateway(
+                GatewayEvent::GatewayJoined(_)
+                | GatewayEvent::GatewayLeft(_)
+                | GatewayEvent::GatewayUnrouted(_),
+            )
+            | ByWriter::Archiver(_) => {}
         }
     }
 
@@ -133,8 +90,7 @@ impl Fold for AdmissionState {
     }
 
     fn contradiction(&self) -> Option<&str> {
-        let queues = self.queues.contradiction();
-        queues.or_else(|| self.cluster.contradiction())
+        self.queues.contradiction()
     }
 
     fn check_invariants(&self) -> Result<(), String> {
@@ -147,6 +103,79 @@ impl Fold for AdmissionState {
 }
 
 impl AdmissionState {
+    fn evolve_admission(&mut self, event: AdmissionEvent<'_>, recorded: &Recorded) {
+        let sequence = recorded.sequence;
+        match event {
+            AdmissionEvent::SubmissionReceived(event) => {
+                let stand = self.intake.entry(event.tenant.clone()).or_default();
+                // Old logs lack the published time; the stored time is no earlier.
+                let at = event.published_at.unwrap_or(recorded.stored_at);
+                stand.record(&event.verb, event.ingress_sequence, at);
+                stand.undecided += 1;
+                self.undecided.insert(sequence, event.clone());
+            }
+            AdmissionEvent::SubmissionsShed(event) => {
+                let stand = self.intake.entry(event.tenant.clone()).or_default();
+                (stand.last, stand.at) = (event.last, event.until);
+            }
+            AdmissionEvent::JobAdmitted(event) => {
+                self.decided(event.ingress_sequence);
+                if event.spec.kind == Kind::Inference {
+                    let services = self.services.entry(event.job.tenant().to_owned());
+                    services.or_default().insert(event.job.clone());
+                }
+                // A release follows in this append.
+                self.promised_from(&event.job, sequence.next().next());
+            }
+            AdmissionEvent::JobRefused(event) => {
+                self.decided(event.ingress_sequence);
+                if let Some(job) = &event.job
+                    && !self.queues.jobs.contains_key(job)
+                {
+                    self.planned.remove(job);
+                }
+            }
+            AdmissionEvent::JobReleased(event) => self.promised_from(&event.job, sequence),
+            AdmissionEvent::PlanAccepted(event) => {
+                if event.containers > 0 {
+                    let promise = Promise {
+                        containers: event.containers,
+                        from: Sequence(u64::MAX),
+                    };
+                    self.planned.insert(event.job.clone(), promise);
+                }
+            }
+            AdmissionEvent::PlanMissed(event) => drop(self.missed.remove(&event.job)),
+            AdmissionEvent::JobRevised(event) => self.decided(event.ingress_sequence),
+            AdmissionEvent::JobRequeued(event) => self.decided(event.ingress_sequence),
+            AdmissionEvent::JobCancelRequested(event) => self.decided(event.ingress_sequence),
+        }
+    }
+
+    fn evolve_checkpointer(&mut self, event: CheckpointerEvent<'_>) {
+        match event {
+            CheckpointerEvent::JobCompleted(event) => self.end(&event.job, true),
+            CheckpointerEvent::JobFailed(event) => self.end(&event.job, false),
+            CheckpointerEvent::JobCancelled(event) => {
+                if let Some(ingress_sequence) = event.ingress_sequence {
+                    self.decided(ingress_sequence);
+                }
+                self.end(&event.job, false);
+            }
+            CheckpointerEvent::CheckpointRequested(_)
+            | CheckpointerEvent::PartitionStartRequested(_)
+            | CheckpointerEvent::PartitionStopRequested(_)
+            | CheckpointerEvent::PartitionStarted(_)
+            | CheckpointerEvent::PartitionStopped(_)
+            | CheckpointerEvent::ResizeAbandoned(_)
+            | CheckpointerEvent::TasksAssigned(_)
+            | CheckpointerEvent::PartitionResizeRequested(_)
+            | CheckpointerEvent::PartitionLeaveRequested(_)
+            | CheckpointerEvent::PartitionResized(_)
+            | CheckpointerEvent::PartitionWarned(_) => {}
+        }
+    }
+
     fn decided(&mut self, ingress_sequence: u64) {
         let mut undecided = self.undecided.iter();
         let is_it =
@@ -180,7 +209,7 @@ impl AdmissionState {
         let stand = self.intake.get(tenant).copied().unwrap_or_default();
         let services = self.services.get(tenant).map_or(0, BTreeSet::len);
         let rates = Rates {
-            submissions: self.queues.config.grants.max_rate(tenant),
+            submissions: self.queues.cluster.tenants.grants.max_rate(tenant),
             measured: measured_rate(services),
         };
         (stand, rates)
@@ -198,8 +227,8 @@ impl AdmissionState {
     }
 
     /// Compares an allocation with plans.
-    fn hold_against(&mut self, decided: Sequence, asof: Option<Sequence>, jobs: &[JobAllocation]) {
-        let Some(asof) = asof.filter(|_| !self.planned.is_empty()) else {
+    fn hold_against(&mut self, basis: Option<&Basis>, decided: Sequence, jobs: &[JobAllocation]) {
+        let Some(asof) = basis.filter(|_| !self.planned.is_empty()).map(|it| it.asof) else {
             return;
         };
         let missed = &mut self.missed;

@@ -2,7 +2,7 @@
 //! I/O.
 //!
 //! - [`decide`], [`rules`]: `service.scaled` when a target changes.
-//! - [`state`], [`replicas`], `folded`: services, replicas, handled events.
+//! - [`state`], [`replicas`]: services, replicas.
 //! - [`history`], [`times`], `estimate`: client load, service times, forecasts.
 //! - [`notebooks`]: the end of unused notebooks.
 //! - [`staffing`]: queueing theory.
@@ -12,7 +12,6 @@
 
 mod decide;
 mod estimate;
-mod folded;
 mod history;
 mod notebooks;
 mod replicas;

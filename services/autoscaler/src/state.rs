@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{JobAdmitted, ServiceMeasured, ServiceScaled};
+use dormouse_messages::events::{
+    AdmissionEvent, AutoscalerEvent, ByWriter, CheckpointerEvent, GatewayEvent, JobAdmitted,
+    NodeEvent, PlacerEvent, ServiceMeasured, ServiceScaled,
+};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
 use dormouse_messages::{
@@ -14,7 +17,6 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::folded;
 use crate::history::History;
 use crate::notebooks::Used;
 use crate::replicas::Replicas;
@@ -77,29 +79,6 @@ impl Service {
     #[must_use]
     pub fn is_scaled(&self) -> bool {
         self.released.is_some() && !self.ends
-    }
-
-    fn of_notebook(&mut self, event: &Event, fact: &Fact<'_>) {
-        let (sequence, at) = (fact.sequence, fact.at);
-        match event {
-            Event::ContainerReady(event) => self.used = Some(Used::ready(event, at)),
-            Event::ContainerExited(event) => {
-                let left =
-                    |used: &mut Used| used.is(event.container.incarnation, event.container.rank);
-                self.used.take_if(left);
-            }
-            Event::NotebookObserved(event) => {
-                if let Some(used) = &mut self.used {
-                    used.observed(event, sequence, at);
-                }
-            }
-            Event::NotebookWarned(event) => {
-                if let Some(used) = &mut self.used {
-                    used.warned(event, sequence);
-                }
-            }
-            _ => {}
-        }
     }
 
     fn scaled(&mut self, event: &ServiceScaled, fact: &Fact<'_>) {
@@ -184,61 +163,50 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 9;
+    const VERSION: u32 = 10;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = self.clock.read(recorded);
         let Some(event) = fact.event() else {
             return;
         };
-        if !self.authority.validates(event) || !folded::is_taken_in(event) {
+        if !self.authority.validates(event) {
             return;
         }
-        match event {
-            Event::JobAdmitted(event) => {
-                if let Some(service) = Service::admitted(event, recorded.sequence) {
-                    self.services.insert(event.job.clone(), service);
+        match event.by_writer() {
+            ByWriter::Admission(event) => self.evolve_admission(event, fact.sequence),
+            ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
+            ByWriter::Node(event) => self.evolve_node(event, &fact),
+            ByWriter::Autoscaler(event) => self.evolve_own(event, &fact),
+            ByWriter::Placer(PlacerEvent::PlacementDecided(event)) => {
+                for (job, service) in &mut self.services {
+                    service.replicas.placed(job, event, fact.at);
                 }
             }
-            _ if self.services.is_empty() => {}
-            Event::JobReleased(event) => {
-                if let Some(service) = self.service(&event.job) {
-                    service.released = Some(recorded.sequence);
-                }
+            ByWriter::Placer(PlacerEvent::NodeLost(event)) => {
+                self.lost(&event.node, event.incarnation);
             }
-            Event::JobRevised(event) => {
-                if let Some(service) = self.service(&event.job) {
-                    service.containers = event.containers.unwrap_or(service.containers);
-                }
-            }
-            Event::JobCancelRequested(event) => {
-                if let Some(service) = self.service(&event.job) {
-                    service.ends = true;
-                }
-            }
-            Event::JobCompleted(event) => {
-                self.services.remove(&event.job);
-            }
-            Event::JobFailed(event) => {
-                self.services.remove(&event.job);
-            }
-            Event::JobCancelled(event) => {
-                self.services.remove(&event.job);
-            }
-            Event::ServiceScaled(event) => {
-                if let Some(service) = self.service(&event.job) {
-                    service.scaled(event, &fact);
-                }
-            }
-            Event::ServiceMeasured(event) => {
+            ByWriter::Gateway(GatewayEvent::ServiceMeasured(event)) => {
                 if let Some(service) = self.service(&event.job) {
                     service.measured(event, &fact);
                 }
             }
-            _ => {
-                self.evolve_notebooks(event, &fact);
-                self.evolve_replicas(event, fact.at);
-            }
+            ByWriter::Operator(_)
+            | ByWriter::Optimizer(_)
+            | ByWriter::Placer(
+                PlacerEvent::PlacementRefused(_)
+                | PlacerEvent::NodeRecovered(_)
+                | PlacerEvent::NodeQuarantined(_)
+                | PlacerEvent::NodeReadmitted(_)
+                | PlacerEvent::ClockStepped(_)
+                | PlacerEvent::GatewayLost(_),
+            )
+            | ByWriter::Gateway(
+                GatewayEvent::GatewayJoined(_)
+                | GatewayEvent::GatewayLeft(_)
+                | GatewayEvent::GatewayUnrouted(_),
+            )
+            | ByWriter::Archiver(_) => {}
         }
     }
 
@@ -275,63 +243,128 @@ impl Fold for AutoscalerState {
 }
 
 impl AutoscalerState {
-    fn evolve_notebooks(&mut self, event: &Event, fact: &Fact<'_>) {
-        let job = match event {
-            Event::ContainerReady(event) => &event.container.job,
-            Event::ContainerExited(event) => &event.container.job,
-            Event::NotebookObserved(event) => &event.container.job,
-            Event::NotebookWarned(event) => &event.job,
-            _ => return,
-        };
-        let service = self.service(job);
-        if let Some(notebook) = service.filter(|it| it.kind == Kind::Notebook) {
-            notebook.of_notebook(event, fact);
+    fn evolve_admission(&mut self, event: AdmissionEvent<'_>, sequence: Sequence) {
+        match event {
+            AdmissionEvent::JobAdmitted(event) => {
+                if let Some(service) = Service::admitted(event, sequence) {
+                    self.services.insert(event.job.clone(), service);
+                }
+            }
+            AdmissionEvent::JobReleased(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.released = Some(sequence);
+                }
+            }
+            AdmissionEvent::JobRevised(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.containers = event.containers.unwrap_or(service.containers);
+                }
+            }
+            AdmissionEvent::JobCancelRequested(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.ends = true;
+                }
+            }
+            AdmissionEvent::SubmissionReceived(_)
+            | AdmissionEvent::JobRefused(_)
+            | AdmissionEvent::JobRequeued(_)
+            | AdmissionEvent::SubmissionsShed(_)
+            | AdmissionEvent::PlanAccepted(_)
+            | AdmissionEvent::PlanMissed(_) => {}
         }
     }
 
-    fn evolve_replicas(&mut self, event: &Event, at: Timestamp) {
+    fn evolve_checkpointer(&mut self, event: CheckpointerEvent<'_>) {
         match event {
-            Event::PlacementDecided(event) => {
-                for (job, service) in &mut self.services {
-                    service.replicas.placed(job, event, at);
-                }
-            }
-            Event::PartitionResizeRequested(event) => {
+            CheckpointerEvent::JobCompleted(event) => drop(self.services.remove(&event.job)),
+            CheckpointerEvent::JobFailed(event) => drop(self.services.remove(&event.job)),
+            CheckpointerEvent::JobCancelled(event) => drop(self.services.remove(&event.job)),
+            CheckpointerEvent::PartitionResizeRequested(event) => {
                 if let Some(service) = self.service(&event.job) {
                     service.replicas.resizing(event);
                 }
             }
-            Event::ContainerReady(event) => {
-                if let Some(service) = self.service(&event.container.job) {
-                    service.warm_at = at.plus_ms(WARM_UP_MS);
-                    service
-                        .replicas
-                        .ready(event.container.incarnation, event.container.rank, at);
-                }
-            }
-            Event::ContainerUnready(event) => {
-                if let Some(service) = self.service(&event.container.job) {
-                    service
-                        .replicas
-                        .unready(event.container.incarnation, event.container.rank);
-                }
-            }
-            Event::ContainerExited(event) => {
-                if let Some(service) = self.service(&event.container.job) {
-                    service
-                        .replicas
-                        .exited(event.container.incarnation, event.container.rank);
-                }
-            }
-            Event::PartitionStopped(event) => {
+            CheckpointerEvent::PartitionStopped(event) => {
                 if let Some(service) = self.service(&event.job) {
                     service.replicas.stopped(event.incarnation);
                 }
             }
-            Event::NodeJoined(_) => self.lives.evolve(event),
-            Event::NodeLost(event) => self.lost(&event.node, event.incarnation),
-            Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
-            _ => {}
+            CheckpointerEvent::CheckpointRequested(_)
+            | CheckpointerEvent::PartitionStartRequested(_)
+            | CheckpointerEvent::PartitionStopRequested(_)
+            | CheckpointerEvent::PartitionStarted(_)
+            | CheckpointerEvent::ResizeAbandoned(_)
+            | CheckpointerEvent::TasksAssigned(_)
+            | CheckpointerEvent::PartitionLeaveRequested(_)
+            | CheckpointerEvent::PartitionResized(_)
+            | CheckpointerEvent::PartitionWarned(_) => {}
+        }
+    }
+
+    fn evolve_node(&mut self, event: NodeEvent<'_>, fact: &Fact<'_>) {
+        let at = fact.at;
+        match event {
+            NodeEvent::NodeJoined(event) => self.lives.joined(event),
+            NodeEvent::NodeFenced(event) => self.lost(&event.node, event.incarnation),
+            NodeEvent::ContainerReady(event) => {
+                let id = &event.container;
+                if let Some(service) = self.service(&id.job) {
+                    if service.kind == Kind::Notebook {
+                        service.used = Some(Used::ready(event, at));
+                    }
+                    service.warm_at = at.plus_ms(WARM_UP_MS);
+                    service.replicas.ready(id.incarnation, id.rank, at);
+                }
+            }
+            NodeEvent::ContainerUnready(event) => {
+                let id = &event.container;
+                if let Some(service) = self.service(&id.job) {
+                    service.replicas.unready(id.incarnation, id.rank);
+                }
+            }
+            NodeEvent::ContainerExited(event) => {
+                let id = &event.container;
+                if let Some(service) = self.service(&id.job) {
+                    service
+                        .used
+                        .take_if(|used| used.is(id.incarnation, id.rank));
+                    service.replicas.exited(id.incarnation, id.rank);
+                }
+            }
+            NodeEvent::NotebookObserved(event) => {
+                let service = self.service(&event.container.job);
+                if let Some(used) = service.and_then(|it| it.used.as_mut()) {
+                    used.observed(event, fact.sequence, at);
+                }
+            }
+            NodeEvent::ContainerStarted(_)
+            | NodeEvent::CheckpointSaved(_)
+            | NodeEvent::CheckpointFailed(_)
+            | NodeEvent::Progress(_)
+            | NodeEvent::TasksEnded(_)
+            | NodeEvent::CheckpointRejected(_)
+            | NodeEvent::NodeFaulted(_)
+            | NodeEvent::MemberAcknowledged(_)
+            | NodeEvent::ContainerExecStarted(_)
+            | NodeEvent::ContainerExecEnded(_)
+            | NodeEvent::ContainerGpuUsed(_)
+            | NodeEvent::NodeGpuReconciled(_) => {}
+        }
+    }
+
+    fn evolve_own(&mut self, event: AutoscalerEvent<'_>, fact: &Fact<'_>) {
+        match event {
+            AutoscalerEvent::ServiceScaled(event) => {
+                if let Some(service) = self.service(&event.job) {
+                    service.scaled(event, fact);
+                }
+            }
+            AutoscalerEvent::NotebookWarned(event) => {
+                let service = self.service(&event.job);
+                if let Some(used) = service.and_then(|it| it.used.as_mut()) {
+                    used.warned(event, fact.sequence);
+                }
+            }
         }
     }
 }

@@ -214,8 +214,11 @@ pub fn show(model: &ReadModel, now: Timestamp) {
         }
     }
     services::show(model, now);
-    for (name, node) in model.nodes.iter().filter(|(_, node)| !node.gpus.is_empty()) {
-        let sum = |of: fn(&GpuDoubt) -> usize| node.gpu_doubts.values().map(of).sum::<usize>();
+    for (name, node) in model
+        .nodes()
+        .filter(|(_, node)| !node.present.gpus.is_empty())
+    {
+        let sum = |of: fn(&GpuDoubt) -> usize| node.past.gpu_doubts.values().map(of).sum::<usize>();
         let (strangers, beyond) = (sum(|it| it.strangers.len()), sum(|it| it.beyond.len()));
         show_doubts(name.as_str(), strangers, beyond);
     }

@@ -16,8 +16,8 @@ use dormouse_messages::{
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
+use super::incarnation::{Life, LifePhase};
 use super::limits::Limits;
-use super::members::Members;
 use super::precedence::Precedence;
 use super::tasks::TaskSet;
 
@@ -96,158 +96,11 @@ impl Assignment {
     }
 }
 
-/// A container's last known phase.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ContainerPhase {
-    Requested,
-    Started,
-    Exited {
-        success: bool,
-        /// Ended by the platform.
-        evicted: bool,
-        why: String,
-        at: Sequence,
-    },
-    Lost {
-        at: Sequence,
-    },
-}
-
-/// The readiness of a container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Readiness {
-    #[default]
-    Unknown,
-    Ready,
-    Unready {
-        at: Sequence,
-    },
-}
-
-/// A container of an incarnation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LifeContainer {
-    pub place: Place,
-    pub phase: ContainerPhase,
-    /// Only if the job asks for readiness.
-    pub readiness: Readiness,
-}
-
 /// A service's or notebook's time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     pub drain_s: u32,
     pub ready_timeout_s: u32,
-}
-
-impl LifeContainer {
-    /// Reports whether the container may hold capacity.
-    #[must_use]
-    pub fn holds_room(&self) -> bool {
-        matches!(
-            self.phase,
-            ContainerPhase::Requested | ContainerPhase::Started
-        )
-    }
-}
-
-/// The phase of an incarnation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LifePhase {
-    Starting,
-    Running,
-    Saving {
-        since: Timestamp,
-        requested: Sequence,
-        saved: Option<Sequence>,
-        /// The agent's report.
-        failed: Option<(Sequence, String)>,
-    },
-    Stopping {
-        reason: StopReason,
-        requested: Sequence,
-        /// All containers were reported running.
-        whole: bool,
-    },
-}
-
-/// The incarnation last asked to start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
-    pub incarnation: Incarnation,
-    pub epoch: Epoch,
-    pub requested_at: Timestamp,
-    /// Since all containers run.
-    pub running_since: Option<Timestamp>,
-    /// First progress, from which on saves may be requested.
-    pub ready_at: Option<Timestamp>,
-    pub last_event: Sequence,
-    pub resumed_from: Option<String>,
-    pub containers: BTreeMap<Rank, LifeContainer>,
-    /// An incarnation never reuses ranks.
-    pub numbered: Rank,
-    pub phase: LifePhase,
-    /// Any container ran, so output may exist.
-    pub ran: bool,
-    /// Containers reported running, then or later.
-    pub begun: u32,
-    /// An agent that was to start a container has rejoined.
-    pub rejoined: bool,
-    pub members: Option<Members>,
-}
-
-impl Life {
-    /// Reports whether no container holds capacity.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        !self.containers.values().any(LifeContainer::holds_room)
-    }
-
-    /// Returns the first failure. If the containers never ran together, failures after the stop request do
-    /// not count.
-    #[must_use]
-    pub fn first_failure(&self) -> Option<&str> {
-        let asked = match self.phase {
-            LifePhase::Stopping { requested, .. } if self.running_since.is_none() => {
-                Some(requested)
-            }
-            _ => None,
-        };
-        let exits = self.containers.values();
-        let failed = exits.filter_map(|container| match &container.phase {
-            ContainerPhase::Exited {
-                success: false,
-                why,
-                at,
-                ..
-            } if asked.is_none_or(|asked| *at < asked) => Some((*at, why.as_str())),
-            _ => None,
-        });
-        failed.min().map(|(_, why)| why)
-    }
-
-    /// Reports whether every container is reported running.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        let mut containers = self.containers.values();
-        containers.all(|container| container.phase == ContainerPhase::Started)
-    }
-
-    /// Reports whether absent brokers or agents may explain a start time-out: every container was reported
-    /// running, or the agent of one has rejoined.
-    #[must_use]
-    pub fn may_have_been_delayed(&self) -> bool {
-        let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
-        let have_begun = all > 0 && self.begun >= all;
-        self.running_since.is_none() && (have_begun || self.rejoined)
-    }
-
-    /// Reports whether every container ran or ended.
-    #[must_use]
-    pub fn all_started(&self) -> bool {
-        let requested = |c: &LifeContainer| c.phase == ContainerPhase::Requested;
-        !self.containers.values().any(requested)
-    }
 }
 
 /// The end of the last incarnation.
@@ -408,6 +261,24 @@ impl Job {
             made_for: None,
             precedence: Precedence::of(spec),
         }
+    }
+
+    /// Returns the running job's end by its time limit.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        self.limits.stops_at(self.running_since()?)
+    }
+
+    /// Returns the end by the time limit, as if started at `now` if not running.
+    #[must_use]
+    pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.limits.stops_at(self.running_since().unwrap_or(now))
+    }
+
+    /// Returns the time since all containers run.
+    #[must_use]
+    pub fn running_since(&self) -> Option<Timestamp> {
+        self.life.as_ref()?.running_since
     }
 
     /// Returns the demand of a rank's container.
@@ -678,6 +549,24 @@ impl Job {
         lived
             .is_none_or(|lived| lived < assignment.incarnation)
             .then_some(assignment)
+    }
+
+    /// Iterates over the assigned containers whose start was not requested.
+    pub fn reserved(&self) -> impl Iterator<Item = (Incarnation, &Rank, &Place)> {
+        let waits = self.waits_to_start().is_some();
+        let life = self.life.as_ref();
+        self.assignment.iter().flat_map(move |assignment| {
+            let own = life.filter(|life| life.incarnation == assignment.incarnation);
+            let is_open = move |rank: &Rank| match own {
+                Some(life) => !life.containers.contains_key(rank),
+                None => waits,
+            };
+            let places = assignment
+                .places
+                .iter()
+                .filter(move |(rank, _)| is_open(rank));
+            places.map(|(rank, place)| (assignment.incarnation, rank, place))
+        })
     }
 
     /// Iterates over node and demand of containers that hold capacity.

@@ -3,8 +3,8 @@
 //!
 //! - [`cluster`]: nodes, jobs, policy and epochs; services embed this state.
 //! - [`membership`], [`health`]: nodes, usability, failed starts.
-//! - [`job`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its limits, members,
-//!   preemptions and protection from them.
+//! - [`job`], [`incarnation`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its
+//!   incarnation, limits, members, preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
 //! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
 //! - [`fit`]: placement of gangs on free nodes.
@@ -12,11 +12,11 @@
 
 pub mod cluster;
 pub mod fit;
-mod folded;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;
 pub mod id_map;
+pub mod incarnation;
 pub mod job;
 pub mod limits;
 pub mod members;
@@ -37,10 +37,8 @@ pub use cluster::ClusterState;
 pub use fit::{FreeNode, FreeNodes, Gang};
 pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
-pub use job::{
-    Assignment, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place, Readiness,
-    SavedCheckpoint, Serving, Stop,
-};
+pub use incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Readiness};
+pub use job::{Assignment, Job, Place, SavedCheckpoint, Serving, Stop};
 pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};
 pub use membership::{Membership, Node, NodeLabels, NodePhase};

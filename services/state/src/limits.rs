@@ -57,8 +57,14 @@ impl Limits {
     /// Returns the time at which a run exceeds the limit.
     #[must_use]
     pub fn stops_at(&self, running_since: Timestamp) -> Option<Timestamp> {
+        Some(running_since.plus_ms(self.left_ms()?))
+    }
+
+    /// Returns the remaining run time at the start of an incarnation.
+    #[must_use]
+    pub fn left_ms(&self) -> Option<u64> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;
-        Some(running_since.plus_ms(limit_ms.saturating_sub(self.ran_ms)))
+        Some(limit_ms.saturating_sub(self.ran_ms))
     }
 
     /// Returns a pending warning and its time.

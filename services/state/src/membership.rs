@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{Gpu, NodeJoined, NodeLabelled};
-use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
-use dormouse_messages::{
-    Amounts, AuxiliaryRoles, Event, Needs, NodeId, Recorded, Sequence, Timestamp,
+use dormouse_messages::events::{
+    Gpu, NodeDrained, NodeFaulted, NodeJoined, NodeLabelled, NodeQuarantined,
 };
+use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
+use dormouse_messages::{Amounts, AuxiliaryRoles, Needs, NodeId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
@@ -68,9 +68,6 @@ pub struct Membership {
     /// May precede the first join.
     drained: BTreeMap<NodeId, Option<Timestamp>>,
     said: SharedMap<NodeId, NodeLabels>,
-    /// See [`set_aside`](Self::set_aside).
-    #[serde(default)]
-    aside: BTreeMap<NodeId, (Node, NodeLabels)>,
 }
 
 /// Labels and taints from the agent and the operator.
@@ -124,68 +121,54 @@ impl NodeLabels {
 }
 
 impl Membership {
-    /// Folds one event at log time `now`; reports changed usability.
-    pub fn evolve(&mut self, recorded: &Recorded, now: Timestamp) -> bool {
-        match recorded.event() {
-            Some(Event::NodeJoined(event)) => self.joined(event, recorded.sequence),
-            Some(Event::NodeLost(event)) => {
-                self.lost(&event.node, event.incarnation, event.last_seen)
-            }
-            // Fenced containers have ended, so no lease is awaited.
-            Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation, now),
-            Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
-            Some(Event::NodeDrained(event)) => {
-                let after = event.deadline_s.map(|s| u64::from(s) * 1000);
-                let leave_by = after.map(|after| now.plus_ms(after));
-                self.drained.insert(event.node.clone(), leave_by);
-                self.change(&event.node, |node| {
-                    (node.drained, node.leave_by) = (true, leave_by);
-                })
-            }
-            Some(Event::NodeRestored(event)) => {
-                self.drained.remove(&event.node);
-                if let Some((node, said)) = self.aside.remove(&event.node) {
-                    self.nodes.insert(event.node.clone(), node);
-                    self.said.insert(event.node.clone(), said);
-                }
-                self.change(&event.node, |node| {
-                    (node.drained, node.leave_by) = (false, None);
-                    node.health = Health::default();
-                })
-            }
-            Some(Event::NodeLabelled(event)) => {
-                let said = self.said.or_default(event.node.clone());
-                said.labelled(event);
-                let (labels, taints) = said.both();
-                self.change(&event.node, |node| {
-                    (node.labels, node.taints) = (labels, taints);
-                })
-            }
-            Some(Event::NodeQuarantined(event)) => self.change(&event.node, |node| {
-                node.health.quarantined(event, recorded.sequence)
-            }),
-            Some(Event::NodeReadmitted(event)) => {
-                self.change(&event.node, |node| node.health.quarantine = None)
-            }
-            Some(Event::NodeFaulted(event)) => {
-                self.change(&event.node, |node| {
-                    node.health.faulted(event, recorded.sequence)
-                });
-                false
-            }
-            Some(Event::ContainerStarted(event)) => {
-                let node = self.nodes.get(&event.node);
-                if node.is_some_and(|node| node.health.is_doubted()) {
-                    self.change(&event.node, |node| node.health.started());
-                }
-                false
-            }
-            _ => false,
+    /// Drains a node, also before its first join; reports whether the node is known.
+    pub(crate) fn drained(&mut self, event: &NodeDrained, now: Timestamp) -> bool {
+        let after = event.deadline_s.map(|s| u64::from(s) * 1000);
+        let leave_by = after.map(|after| now.plus_ms(after));
+        self.drained.insert(event.node.clone(), leave_by);
+        self.change(&event.node, |node| {
+            (node.drained, node.leave_by) = (true, leave_by);
+        })
+    }
+
+    pub(crate) fn restored(&mut self, name: &NodeId) -> bool {
+        self.drained.remove(name);
+        self.change(name, |node| {
+            (node.drained, node.leave_by) = (false, None);
+            node.health = Health::default();
+        })
+    }
+
+    pub(crate) fn labelled(&mut self, event: &NodeLabelled) -> bool {
+        let said = self.said.or_default(event.node.clone());
+        said.labelled(event);
+        let (labels, taints) = said.both();
+        self.change(&event.node, |node| {
+            (node.labels, node.taints) = (labels, taints);
+        })
+    }
+
+    pub(crate) fn quarantined(&mut self, event: &NodeQuarantined, sequence: Sequence) -> bool {
+        self.change(&event.node, |node| node.health.quarantined(event, sequence))
+    }
+
+    pub(crate) fn readmitted(&mut self, name: &NodeId) -> bool {
+        self.change(name, |node| node.health.quarantine = None)
+    }
+
+    pub(crate) fn faulted(&mut self, event: &NodeFaulted, sequence: Sequence) {
+        self.change(&event.node, |node| node.health.faulted(event, sequence));
+    }
+
+    pub(crate) fn container_started(&mut self, name: &NodeId) {
+        let node = self.nodes.get(name);
+        if node.is_some_and(|node| node.health.is_doubted()) {
+            self.change(name, |node| node.health.started());
         }
     }
 
     /// Ignores losses of other incarnations.
-    fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp) -> bool {
+    pub(crate) fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp) -> bool {
         let node = self.nodes.get_mut(name);
         let node = node.filter(|node| {
             node.incarnation == incarnation && !matches!(node.phase, NodePhase::Lost { .. })
@@ -194,8 +177,8 @@ impl Membership {
             .is_some()
     }
 
-    fn joined(&mut self, event: &NodeJoined, sequence: Sequence) -> bool {
-        self.aside.remove(&event.node);
+    /// Reports changed usability.
+    pub(crate) fn joined(&mut self, event: &NodeJoined, sequence: Sequence) -> bool {
         let before = self.nodes.get(&event.node);
         let phase = match before.map(|node| &node.phase) {
             None | Some(NodePhase::Up) => NodePhase::Up,
@@ -230,7 +213,7 @@ impl Membership {
     }
 
     /// Ignores a recovery that crossed another loss.
-    fn recovered(&mut self, name: &NodeId) -> bool {
+    pub(crate) fn recovered(&mut self, name: &NodeId) -> bool {
         let returning = |node: &&mut Node| matches!(node.phase, NodePhase::Returning { .. });
         let node = self.nodes.get_mut(name).filter(returning);
         node.map(|node| node.phase = NodePhase::Up).is_some()
@@ -308,26 +291,12 @@ impl Membership {
     }
 
     /// Forgets a lost or drained node.
-    pub fn remove(&mut self, name: &NodeId) -> bool {
+    pub(crate) fn remove(&mut self, name: &NodeId) {
         let gone = |node: &Node| node.drained || matches!(node.phase, NodePhase::Lost { .. });
-        let is_gone = self.nodes.get(name).is_some_and(gone);
-        if is_gone {
+        if self.nodes.get(name).is_some_and(gone) {
             self.nodes.remove(name);
             self.drained.remove(name);
             self.said.remove(name);
-        }
-        is_gone
-    }
-
-    /// Forgets a drained node for folds that do not track containers. Other folds keep a node in use; a later
-    /// join confirms the removal, a restore undoes it.
-    pub fn set_aside(&mut self, name: &NodeId) {
-        let node = self.nodes.get(name).cloned();
-        let said = self.said.get(name).cloned().unwrap_or_default();
-        if self.remove(name)
-            && let Some(node) = node.filter(|node| node.phase == NodePhase::Up)
-        {
-            self.aside.insert(name.clone(), (node, said));
         }
     }
 

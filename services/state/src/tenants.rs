@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::TenantConfigured;
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, AuxiliaryRoles, Event, Quota, Recorded, Resource, TenantId};
+use dormouse_messages::{Amounts, AuxiliaryRoles, Quota, Resource, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// A configured tenant.
@@ -87,28 +88,19 @@ impl Above<'_> {
 }
 
 impl Tenants {
-    /// Folds one event; reports changes.
-    pub fn evolve(&mut self, recorded: &Recorded) -> bool {
-        let Some(event) = recorded.event() else {
-            return false;
+    pub(crate) fn configured(&mut self, event: &TenantConfigured) {
+        let tenant = Tenant {
+            weight: event.weight.max(1),
+            quota: event.quota.clone(),
+            max_job_weight: event.max_job_weight,
+            priority: event.priority.unwrap_or(0),
         };
-        match event {
-            Event::TenantConfigured(event) => {
-                let tenant = Tenant {
-                    weight: event.weight.max(1),
-                    quota: event.quota.clone(),
-                    max_job_weight: event.max_job_weight,
-                    priority: event.priority.unwrap_or(0),
-                };
-                self.configured.insert(event.tenant.clone(), tenant);
-                true
-            }
-            Event::TenantRemoved(removed) => {
-                self.configured.remove(&removed.tenant);
-                self.grants.evolve(event)
-            }
-            _ => self.grants.evolve(event),
-        }
+        self.configured.insert(event.tenant.clone(), tenant);
+    }
+
+    pub(crate) fn removed(&mut self, tenant: &TenantId) {
+        self.configured.remove(tenant);
+        self.grants.removed(tenant);
     }
 
     /// Returns a configured tenant.

@@ -170,7 +170,7 @@ function eventList(events, more) {
 
 function nodeDetails(app, { node, events, more }, key) {
   const groups = new Map();
-  for (const it of node.standing) {
+  for (const it of node.placed) {
     const entry = groups.get(it.job) ?? { running: 0, starting: 0, reserved: 0 };
     entry[it.state] += 1;
     groups.set(it.job, entry);

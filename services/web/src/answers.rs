@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use dormouse_messages::{JobId, NodeId, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_projections::queries::{
-    self, ClusterAnswer, JobsPage, JobsPageQuery, NodeRow, SortBy, TenantsAnswer,
-};
+use dormouse_projections::queries::{self, ClusterAnswer, JobRow, NodeRow, SortBy, TenantsAnswer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -127,19 +125,41 @@ pub struct JobsQuery {
     limit: usize,
 }
 
+/// A page of jobs.
+#[derive(Debug, Serialize)]
+pub struct JobsPage {
+    jobs: Vec<JobRow>,
+    offset: usize,
+    total: usize,
+    /// Dropped from the table.
+    forgotten: u64,
+}
+
+const MOST_ROWS: usize = 500;
+
 /// Returns a page of jobs.
 pub fn jobs(site: &Site, query: &JobsQuery) -> Answer<JobsPage> {
     let model = site.model(query.at)?;
-    let page = JobsPageQuery {
+    let page = queries::JobsQuery {
         tenant: query.tenant.clone(),
         phase: query.phase.clone(),
-        search: query.search.clone(),
-        sort: query.sort,
+        search: Some(query.search.clone()),
+        sort: Some(query.sort),
         descending: query.descending,
         offset: query.offset,
-        limit: query.limit,
+        limit: match query.limit {
+            0 => ROWS,
+            limit => limit.min(MOST_ROWS),
+        },
+        ..queries::JobsQuery::default()
     };
-    Ok(queries::jobs_page(&model, &page, model.cluster.now)?)
+    let answer = queries::jobs(&model, &page, model.cluster.now)?;
+    Ok(JobsPage {
+        offset: query.offset.min(answer.total),
+        jobs: answer.jobs,
+        total: answer.total,
+        forgotten: model.jobs.forgotten(),
+    })
 }
 
 /// A job at a moment.

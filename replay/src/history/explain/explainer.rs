@@ -110,7 +110,7 @@ impl Explainer {
     #[must_use]
     pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
         self.before = fork;
-        self.log_clock = model.queues.clock.clone();
+        self.log_clock = model.queues.cluster.clock.clone();
         self.reading = ParallelReaders::starting_from(model);
         self
     }

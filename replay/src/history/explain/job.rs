@@ -40,7 +40,7 @@ pub fn explain(
     answer.resizes = explainer.past_resizes();
     answer.has = Some(known.now);
     answer.words.extend(people(id, known));
-    answer.words.extend(class(known));
+    answer.words.extend(class(explainer, id, known));
     answer.words.extend(seen(explainer, id));
     if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
@@ -147,8 +147,10 @@ fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
     is_told.then(|| format!("its clients see: {}", service.health(now).words))
 }
 
-fn class(known: &Job) -> Option<String> {
-    let class = known.class.as_ref().map(|class| {
+fn class(explainer: &Explainer, id: &JobId, known: &Job) -> Option<String> {
+    let request = known.request(id, explainer.model.state());
+    let class = request.as_ref().and_then(|it| it.class.as_ref());
+    let class = class.map(|class| {
         let preempts = if class.preempts {
             "; lower ones make room for it"
         } else {
@@ -245,7 +247,7 @@ fn queue_place(
     QueuePlace {
         position: before.len() as u64 + 1,
         of_others: (all - tenant.order.len()) as u64,
-        policy: queues.policy.queue.as_str().to_owned(),
+        policy: queues.cluster.policy.queue.as_str().to_owned(),
         share: queues.share(tenant).as_f64(),
         demand_share: queues.demand_share(tenant).as_f64(),
         before: before.into_iter().take(MOST_NAMED).collect(),

@@ -48,7 +48,7 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     if !explainer.sees(tenant.as_str()) {
         return Err(unknown());
     }
-    let configured = queues.config.get(tenant.as_str()).is_some();
+    let configured = queues.cluster.tenants.get(tenant.as_str()).is_some();
     let known = queues.tenants.get(tenant.as_str());
     let keys = explainer.model.keys.of(tenant.as_str()).map(key);
     let keys: Vec<KeyLine> = keys.collect();
@@ -58,7 +58,7 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     let mut answer = Explanation::of(format!("tenant {tenant}"), at, time, "known");
     let weight = queues.weight(tenant.as_str());
     let mut others: Vec<&str> = queues.tenants.keys().map(TenantId::as_str).collect();
-    others.extend(queues.config.iter().map(|(name, _)| name.as_str()));
+    others.extend(queues.cluster.tenants.iter().map(|(name, _)| name.as_str()));
     others.sort_unstable();
     others.dedup();
     let all: u64 = others
@@ -75,10 +75,10 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
             queues.share(queue).as_f64(),
             queues.demand_share(queue).as_f64(),
             queue.order.len(),
-            queues.policy.queue.as_str()
+            queues.cluster.policy.queue.as_str()
         ));
     }
-    if let Some(quota) = queues.config.quota(tenant.as_str()) {
+    if let Some(quota) = queues.cluster.tenants.quota(tenant.as_str()) {
         answer.words.push(format!("its quota is {quota}"));
     }
     let jobs = explainer.model.jobs.live();
@@ -114,7 +114,7 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
 
 fn drained_by(explainer: &Explainer, name: &NodeId) -> String {
     let known = explainer.model.nodes.get(name);
-    let by = known.and_then(|node| node.drain.by.as_ref());
+    let by = known.and_then(|node| node.drain.as_ref()?.by.as_ref());
     by.map_or_else(|| "the operator".to_owned(), ToString::to_string)
 }
 
@@ -180,9 +180,7 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
         .iter()
         .filter(|(_, job)| stays(job) && job.held().any(|(node, _)| node == name));
     if state == "drained" {
-        let told = explainer.model.nodes.get(name);
-        let leave_by = told.and_then(|it| it.drain.leave_by);
-        let latest = leave_by.map_or_else(String::new, |by| {
+        let latest = node.leave_by.map_or_else(String::new, |by| {
             format!(", at the latest by {}, when it is stopped", by.to_words())
         });
         for (id, _) in stay {

@@ -114,8 +114,7 @@ fn held_on_nodes(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
                     continue;
                 }
                 listed += 1;
-                let ends_at = explainer.model.queues.jobs.get(holder);
-                let ends_at = ends_at.and_then(dormouse_state::QueueJob::ends_at);
+                let ends_at = job.ends_at();
                 let ends = ends_at.map_or_else(String::new, |at| {
                     format!(", and ends by its time limit at {}", at.to_words())
                 });

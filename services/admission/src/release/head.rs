@@ -76,12 +76,12 @@ impl Head {
 
 impl<'a> Passing<'a> {
     /// Returns the inputs of a queued job.
-    pub fn of(job: &'a QueueJob) -> Self {
+    pub fn of(job: &'a QueueJob, limit_ms: Option<u64>) -> Self {
         Self {
             demand: &job.demand,
             beside: &job.beside,
             class: job.class,
-            limit_ms: job.left_ms(),
+            limit_ms,
         }
     }
 

@@ -61,7 +61,7 @@ pub fn releases(
 /// Returns newly overtaken misfit heads. A head that loses to a job released in turn is no misfit. Under FIFO
 /// nobody overtakes without backfill.
 fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
-    if queues.policy.queue == Queue::Fifo && !queues.policy.backfills() {
+    if queues.cluster.policy.queue == Queue::Fifo && !queues.cluster.policy.backfills() {
         return Vec::new();
     }
     let heads = lines.iter().filter_map(Line::waiting);
@@ -85,9 +85,9 @@ struct Release<'a> {
 
 impl<'a> Release<'a> {
     fn new(state: &'a AdmissionState, changes: &'a Changes, now: Timestamp) -> Self {
-        let (queues, cluster) = (&state.queues, &state.cluster);
-        let mut room = Room::new((queues, cluster), now);
-        let mut lines = tenant_queue::lines((queues, cluster), changes, now);
+        let queues = &state.queues;
+        let mut room = Room::new(queues, now);
+        let mut lines = tenant_queue::lines(queues, changes, now);
         for line in &mut lines {
             line.advance(&mut room);
         }
@@ -117,11 +117,13 @@ impl<'a> Release<'a> {
             let head = line.head.as_ref()?;
             match self.room.fit(&line.certain, head) {
                 Fit::Yes => return self.release(turn),
-                misfit if self.queues.policy.backfills() => {
+                misfit if self.queues.cluster.policy.backfills() => {
                     let lacks = self.room.lacks(&line.certain, head, misfit);
                     self.pass(turn, misfit, lacks);
                 }
-                Fit::NoRoom if self.queues.policy.queue == Queue::Fifo => self.held_back = true,
+                Fit::NoRoom if self.queues.cluster.policy.queue == Queue::Fifo => {
+                    self.held_back = true
+                }
                 misfit => self.block(turn, misfit),
             }
         }
@@ -159,7 +161,7 @@ impl<'a> Release<'a> {
                 line.close(&outranks, &mut self.room);
             }
         }
-        let holds_all = self.queues.policy.queue == Queue::Fifo && misfit.concerns_others();
+        let holds_all = self.queues.cluster.policy.queue == Queue::Fifo && misfit.concerns_others();
         for line in self.lines.iter_mut().filter(|_| holds_all) {
             line.close(&closed, &mut self.room);
         }
@@ -203,7 +205,7 @@ impl<'a> Release<'a> {
         let line = &mut self.lines[turn];
         let since = line.head.as_ref()?.since;
         let about = Turn {
-            queue: self.queues.policy.queue,
+            queue: self.queues.cluster.policy.queue,
             share: line.share.as_f64(),
             demand_share: line.demand_share.as_f64(),
             weight: line.weight,

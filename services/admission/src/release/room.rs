@@ -74,7 +74,6 @@ struct Nodes<'a> {
 /// The capacity left by released jobs.
 pub struct Room<'a> {
     queues: &'a Queues,
-    cluster: &'a ClusterState,
     empty: OnceCell<Empty<'a>>,
     nodes: OnceCell<Nodes<'a>>,
     /// Nodes may have space that the sums lack.
@@ -90,10 +89,9 @@ pub struct Room<'a> {
 
 impl<'a> Room<'a> {
     /// Starts from the released jobs.
-    pub fn new((queues, cluster): (&'a Queues, &'a ClusterState), now: Timestamp) -> Self {
+    pub fn new(queues: &'a Queues, now: Timestamp) -> Self {
         Self {
             queues,
-            cluster,
             empty: OnceCell::new(),
             nodes: OnceCell::new(),
             is_beyond_sums: OnceCell::new(),
@@ -107,13 +105,13 @@ impl<'a> Room<'a> {
 
     /// On demand, because sums suffice for a full cluster.
     fn nodes(&self) -> &Nodes<'a> {
-        let new = || Nodes::new(self.queues, self.cluster, self.empty());
+        let new = || Nodes::new(self.queues, self.empty());
         self.nodes.get_or_init(new)
     }
 
     fn empty(&self) -> &Empty<'a> {
         self.empty.get_or_init(|| Empty {
-            nodes: FreeNodes::empty(&self.cluster.nodes),
+            nodes: FreeNodes::empty(&self.queues.cluster.nodes),
             known: RefCell::default(),
         })
     }
@@ -121,8 +119,8 @@ impl<'a> Room<'a> {
     /// Sums ignore the nodes of waiting jobs, and count jobs on drained nodes.
     fn is_beyond_sums(&self) -> bool {
         *self.is_beyond_sums.get_or_init(|| {
-            let mut nodes = self.cluster.nodes.iter();
-            let mut jobs = self.cluster.jobs.values();
+            let mut nodes = self.queues.cluster.nodes.iter();
+            let mut jobs = self.queues.cluster.jobs.values();
             jobs.any(unplaced) || nodes.any(|(_, node)| !node.is_usable())
         })
     }
@@ -159,24 +157,23 @@ impl<'a> Room<'a> {
 
     /// Reports whether the head fits once jobs limited to `at` have ended.
     fn fits_at(&self, head: &Head, at: Timestamp) -> bool {
-        let keeps = |id: &JobId, job: &Job| {
-            let ends = self.queues.jobs.get(id);
-            let ends = ends.and_then(|job| job.would_end_at(self.now));
+        let keeps = |_: &JobId, job: &Job| {
+            let ends = job.would_end_at(self.now);
             if ends.is_some_and(|ends| ends <= at) {
                 0
             } else {
-                pinned(self.cluster, job)
+                pinned(&self.queues.cluster, job)
             }
         };
-        FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
+        FreeNodes::beside(&self.queues.cluster, keeps).fits(&head.gang, &None)
     }
 
     fn look_at_limits(&self) -> Vec<(Timestamp, Amounts)> {
         let limited = self.queues.limited.iter();
         let limited = limited.filter_map(|id| {
-            let job = self.queues.jobs.get(id)?;
-            let kept = self.queues.committed_of(job);
-            (!kept.is_empty()).then_some((job.would_end_at(self.now)?, kept))
+            let kept = self.queues.committed_of(self.queues.jobs.get(id)?);
+            let ends_at = self.queues.cluster.jobs.get(id)?.would_end_at(self.now)?;
+            (!kept.is_empty()).then_some((ends_at, kept))
         });
         let mut ends: Vec<(Timestamp, Amounts)> = limited.collect();
         ends.sort();
@@ -190,7 +187,7 @@ impl<'a> Room<'a> {
         waiting: impl Iterator<Item = (&'h Certain, &'h Head)>,
         now: Timestamp,
     ) {
-        let patience_ms = u64::from(self.queues.policy.reserve_after_s) * 1000;
+        let patience_ms = u64::from(self.queues.cluster.policy.reserve_after_s) * 1000;
         let heads = waiting.filter_map(|(certain, head)| {
             let since = self.queues.passed_over.get(&head.id)?;
             let long_ago = now.ms_since(*since) >= patience_ms;
@@ -242,7 +239,7 @@ impl<'a> Room<'a> {
         if self.is_over_containers(certain, head) {
             return Fit::OverQuota;
         }
-        if let Some(quota) = self.queues.config.quota(head.id.tenant()) {
+        if let Some(quota) = self.queues.cluster.tenants.quota(head.id.tenant()) {
             let mut with = certain.amounts.clone();
             with.add(&head.needs, 1);
             if quota.exceeded_by(&with).is_some() {
@@ -283,13 +280,13 @@ impl<'a> Room<'a> {
     fn fits_above(&self, head: &Head) -> bool {
         let keeps = |_: &JobId, job: &Job| {
             let gives = job.urgency == Urgency::Training && job.precedence.value() < head.class;
-            if gives && self.queues.policy.allocation == Allocation::Dorm {
+            if gives && self.queues.cluster.policy.allocation == Allocation::Dorm {
                 0
             } else {
-                pinned(self.cluster, job)
+                pinned(&self.queues.cluster, job)
             }
         };
-        FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
+        FreeNodes::beside(&self.queues.cluster, keeps).fits(&head.gang, &None)
     }
 
     fn short_of_room(&self, head: &Head) -> BTreeSet<Resource> {
@@ -321,7 +318,12 @@ impl<'a> Room<'a> {
 
     /// Reports whether granted containers would be exceeded.
     fn is_over_containers(&self, certain: &Certain, head: &Head) -> bool {
-        let most = self.queues.config.grants.max_containers(head.id.tenant());
+        let most = self
+            .queues
+            .cluster
+            .tenants
+            .grants
+            .max_containers(head.id.tenant());
         most.is_some_and(|most| certain.containers + head.containers() > u64::from(most))
     }
 
@@ -344,7 +346,7 @@ impl<'a> Room<'a> {
             Fit::OverQuota => {
                 let mut with = certain.amounts.clone();
                 with.add(&head.needs, 1);
-                let quota = self.queues.config.quota(head.id.tenant());
+                let quota = self.queues.cluster.tenants.quota(head.id.tenant());
                 let bounds = quota.into_iter().flat_map(|quota| quota.iter());
                 let exceeded = bounds.filter(|(resource, most)| with.get(resource) > *most);
                 exceeded.map(|(resource, _)| resource.clone()).collect()
@@ -356,7 +358,7 @@ impl<'a> Room<'a> {
     /// head's end, do not bind. Under FIFO an earlier arrival is exempt: it blocks its competitors, so both
     /// would wait for each other.
     fn reserved_from(&self, head: &Head) -> Option<&Reserved> {
-        let fifo = self.queues.policy.queue == Queue::Fifo;
+        let fifo = self.queues.cluster.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
         reserved
             .filter(|it| it.id != head.id && it.class >= head.class)
@@ -424,10 +426,11 @@ impl<'a> Room<'a> {
 
 impl<'a> Nodes<'a> {
     /// Takes waiting released jobs by precedence.
-    fn new(queues: &Queues, cluster: &'a ClusterState, empty: &Empty<'a>) -> Self {
+    fn new(queues: &'a Queues, empty: &Empty<'a>) -> Self {
+        let cluster = &queues.cluster;
         let least = |id: &JobId, _: &Job| {
             let job = queues.jobs.get(id);
-            job.map_or(0, |job| match queues.policy.allocation {
+            job.map_or(0, |job| match queues.cluster.policy.allocation {
                 Allocation::Dorm => job.firm(),
                 _ => job.held(),
             })

@@ -72,7 +72,7 @@ pub fn turn(
     let mut heads: Vec<(usize, &Line<'_>, &Head)> = heads.collect();
     let highest = heads.iter().map(|(_, _, head)| head.class).max();
     heads.retain(|(_, _, head)| Some(head.class) == highest);
-    match queues.policy.queue {
+    match queues.cluster.policy.queue {
         Queue::Fifo => heads
             .iter()
             .min_by_key(|(_, _, head)| head.arrival)

@@ -11,7 +11,7 @@ use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Sequence, Timestamp};
 use dormouse_state::fit::{NodeSet, outside};
 use dormouse_state::queues::{LOOKAHEAD, Order};
-use dormouse_state::{ClusterState, Gang, QueueJob, Queues, Share, Stand, TenantQueue, Waits};
+use dormouse_state::{Gang, QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
 use super::head::{Certain, Head, Passing, demanded};
 use super::room::Room;
@@ -68,7 +68,6 @@ pub struct Line<'a> {
     pub share: Share,
     pub demand_share: Share,
     queues: &'a Queues,
-    cluster: &'a ClusterState,
     now: Timestamp,
     stored: Peekable<btree_set::Iter<'a, (Order, JobId)>>,
     fresh: Vec<(Order, Head)>,
@@ -76,11 +75,7 @@ pub struct Line<'a> {
 }
 
 /// Returns all non-empty queues, by name.
-pub fn lines<'a>(
-    (queues, cluster): (&'a Queues, &'a ClusterState),
-    changes: &'a Changes,
-    now: Timestamp,
-) -> Vec<Line<'a>> {
+pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Vec<Line<'a>> {
     let queued = queues.tenants.iter();
     let queued = queued.filter(|(_, queue)| !queue.order.is_empty());
     let fresh = changes.admitted.iter();
@@ -89,13 +84,13 @@ pub fn lines<'a>(
     let names: BTreeSet<&str> = names.collect();
     let line = |name| {
         let queue = queues.tenants.get(name).unwrap_or_else(empty);
-        Line::of((queues, cluster), name, queue, (changes, now))
+        Line::of(queues, name, queue, (changes, now))
     };
     let mut lines: Vec<Line<'a>> = names.into_iter().map(line).collect();
     for (index, (cause, event)) in (1..).zip(&changes.admitted) {
         let line = lines.iter_mut().find(|l| l.tenant == event.job.tenant());
         let Some(line) = line else { continue };
-        let arrival = Sequence(queues.sequence.0 + index);
+        let arrival = Sequence(queues.cluster.sequence.0 + index);
         let beside = AuxiliaryRoles::of(&event.spec);
         let start = event.spec.containers.start();
         let needs = beside.partition(&event.spec.demand, start);
@@ -112,7 +107,7 @@ pub fn lines<'a>(
         let head = Head {
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
-            gang: Gang::new(&cluster.nodes, worker, &beside, start),
+            gang: Gang::new(&queues.cluster.nodes, worker, &beside, start),
             open: None,
             workers: start,
             beside,
@@ -149,7 +144,7 @@ fn empty<'a>() -> &'a TenantQueue {
 
 impl<'a> Line<'a> {
     fn of(
-        (queues, cluster): (&'a Queues, &'a ClusterState),
+        queues: &'a Queues,
         tenant: &'a str,
         queue: &'a TenantQueue,
         (changes, now): (&'a Changes, Timestamp),
@@ -159,8 +154,8 @@ impl<'a> Line<'a> {
             weight: queues.weight(tenant),
             runs: queue.runs.amounts(),
             certain: Certain {
-                amounts: queue.certain(&queues.policy).amounts(),
-                containers: queue.certain_containers(&queues.policy),
+                amounts: queue.certain(&queues.cluster.policy).amounts(),
+                containers: queue.certain_containers(&queues.cluster.policy),
             },
             queued: queue.queued.amounts(),
             count: queue.order.len() as u64,
@@ -174,7 +169,6 @@ impl<'a> Line<'a> {
             share: Share::ZERO,
             demand_share: Share::ZERO,
             queues,
-            cluster,
             now,
             stored: queue.order.iter().peekable(),
             fresh: Vec::new(),
@@ -216,7 +210,11 @@ impl<'a> Line<'a> {
                 }
             };
             let one = (&head.demand, &head.beside);
-            let above = self.queues.config.above(self.tenant, one, head.workers);
+            let above = self
+                .queues
+                .cluster
+                .tenants
+                .above(self.tenant, one, head.workers);
             if above.is_none() && room.could_run(&head) {
                 self.head = Some(head);
                 return;
@@ -282,9 +280,9 @@ impl<'a> Line<'a> {
             .by_ref()
             .find(|(_, id)| !cancelled.contains(id))?;
         let job = queues.jobs.get(id)?;
-        let gang = || gang_of(self.cluster, id, job);
-        let open = self.open(&Passing::of(job), gang, room);
-        Some(open.map(|open| head_of(id, job, gang(), open)))
+        let gang = || gang_of(queues, id, job);
+        let open = self.open(&Passing::of(job, queues.left_ms(id)), gang, room);
+        Some(open.map(|open| head_of(queues, (id, job), gang(), open)))
     }
 
     /// Moves the head to running.
@@ -307,16 +305,21 @@ impl<'a> Line<'a> {
     }
 }
 
-fn gang_of(cluster: &ClusterState, id: &JobId, job: &QueueJob) -> Gang {
-    let needs = cluster.job(id).map(|job| job.needs.clone());
+fn gang_of(queues: &Queues, id: &JobId, job: &QueueJob) -> Gang {
+    let needs = queues.cluster.job(id).map(|job| job.needs.clone());
     let worker = ContainerType {
         demand: job.demand.clone(),
         needs: needs.unwrap_or_default(),
     };
-    Gang::new(&cluster.nodes, worker, &job.beside, job.containers.start())
+    Gang::new(
+        &queues.cluster.nodes,
+        worker,
+        &job.beside,
+        job.containers.start(),
+    )
 }
 
-fn head_of(id: &JobId, job: &QueueJob, gang: Gang, open: NodeSet) -> Head {
+fn head_of(queues: &Queues, (id, job): (&JobId, &QueueJob), gang: Gang, open: NodeSet) -> Head {
     let (since, credited) = match job.stand {
         Stand::Queued { since, credited } => (since, credited),
         _ => Default::default(),
@@ -336,6 +339,6 @@ fn head_of(id: &JobId, job: &QueueJob, gang: Gang, open: NodeSet) -> Head {
         arrival: job.admitted,
         since,
         credited,
-        limit_ms: job.left_ms(),
+        limit_ms: queues.left_ms(id),
     }
 }

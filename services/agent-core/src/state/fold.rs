@@ -293,11 +293,10 @@ impl AgentState {
         match event {
             Event::ClusterConfigured(configured) => {
                 self.lease = configured.policy.lease();
-                self.grants.evolve(event);
+                self.grants.configured(configured.policy.grants);
             }
-            Event::TenantGranted(_) | Event::TenantRemoved(_) => {
-                self.grants.evolve(event);
-            }
+            Event::TenantGranted(event) => self.grants.granted(event),
+            Event::TenantRemoved(event) => self.grants.removed(&event.tenant),
             Event::JobAdmitted(event) => self.admitted(event),
             Event::JobRevised(event) => self.revised(event),
             Event::NodeGpuReconciled(event) => self.reconciled(event),

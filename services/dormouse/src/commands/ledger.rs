@@ -110,7 +110,7 @@ impl<'a> Known<'a> {
         let queues = &model.queues;
         self.tenant.take_if(|tenant| {
             let name = tenant.as_str();
-            queues.tenants.contains_key(name) || queues.config.get(name).is_some()
+            queues.tenants.contains_key(name) || queues.cluster.tenants.get(name).is_some()
         });
     }
 

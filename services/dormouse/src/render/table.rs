@@ -153,22 +153,22 @@ fn share_of(row: &JobRow) -> String {
     }
 }
 
-/// `3 of 1–8`; `3→5 of 1–8` during a resize; `3 of 1–8, 1 beside` with a parameter server.
+/// `3 of 1–8`; `3→5 of 1–8` during a resize; `3 of 1–8, 1 auxiliary` with a parameter server.
 pub(super) fn containers(counts: &ContainerCounts) -> String {
-    let workers = |all: u32| all.saturating_sub(counts.beside);
+    let workers = |all: u32| all.saturating_sub(counts.auxiliary);
     let now = if counts.now == counts.target || counts.target == 0 {
         workers(counts.now).to_string()
     } else {
         format!("{}→{}", workers(counts.now), workers(counts.target))
     };
-    let beside = match counts.beside {
-        count if count > 0 && counts.now.max(counts.target) > 0 => format!(", {count} beside"),
+    let auxiliary = match counts.auxiliary {
+        count if count > 0 && counts.now.max(counts.target) > 0 => format!(", {count} auxiliary"),
         _ => String::new(),
     };
     if counts.min == counts.max {
-        format!("{now} of {}{beside}", counts.max)
+        format!("{now} of {}{auxiliary}", counts.max)
     } else {
-        format!("{now} of {}–{}{beside}", counts.min, counts.max)
+        format!("{now} of {}–{}{auxiliary}", counts.min, counts.max)
     }
 }
 
@@ -319,9 +319,9 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
     for (uuid, doubt) in &detail.gpu_doubts {
         text.push_str(&doubts(uuid, doubt, style));
     }
-    if !detail.standing.is_empty() {
+    if !detail.placed.is_empty() {
         let mut table = style.table(&["JOB", "INCARNATION", "RANK", "PHASE"]);
-        for container in &detail.standing {
+        for container in &detail.placed {
             table.add_row(vec![
                 Cell::new(&container.job),
                 right(container.incarnation),

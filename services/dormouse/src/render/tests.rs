@@ -118,10 +118,10 @@ fn a_job_is_one_line_on_every_screen() {
 #[test]
 fn workers_are_counted_against_their_bounds() {
     let mut with_server = row("ads/ps", "running", "runs");
-    with_server["containers"] = json!({"min": 1, "max": 4, "now": 4, "target": 4, "beside": 1});
+    with_server["containers"] = json!({"min": 1, "max": 4, "now": 4, "target": 4, "auxiliary": 1});
     let answer: JobsAnswer = read(json!({"more": 0, "jobs": [with_server]}));
     let text = jobs(&answer, &Style::default());
-    assert!(text.contains("3 of 1–4, 1 beside"), "{text}");
+    assert!(text.contains("3 of 1–4, 1 auxiliary"), "{text}");
 }
 
 #[test]

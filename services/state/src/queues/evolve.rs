@@ -2,90 +2,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised, Waiting};
+use dormouse_messages::events::{
+    AllocationDecided, ByWriter, JobAdmitted, JobReleased, JobRevised, Waiting,
+};
 use dormouse_messages::job::{Kind, Urgency};
 use dormouse_messages::serialized_spec::bytes_of;
 use dormouse_messages::{
     AuxiliaryRoles, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
 };
 
-use crate::folded;
 use crate::total::Total;
 
-use super::account::Contradiction;
+use super::sums::Sums;
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 17;
+    const VERSION: u32 = 18;
 
     fn evolve(&mut self, recorded: &Recorded) {
-        self.sequence = recorded.sequence;
-        self.now = self.clock.pass(recorded);
-        self.credit_arrivals();
-        if recorded
-            .event()
-            .is_some_and(|event| !self.authority.validates(event))
-        {
-            return;
-        }
-        if self.nodes.evolve(recorded, self.now) {
-            self.total = self.nodes.total();
-        }
-        self.configure(recorded);
-        match recorded.event().filter(|event| folded::by_queues(event)) {
-            // A node that joins again under this name is not drained.
-            Some(Event::NodeRemoved(event)) => self.nodes.set_aside(&event.node),
-            Some(Event::ClusterConfigured(event)) => self.policy.clone_from(&event.policy),
-            Some(Event::JobAdmitted(event)) => self.admit(event, recorded.sequence),
-            Some(Event::JobReleased(event)) => self.release(event),
-            Some(Event::JobRevised(event)) => self.revise(event),
-            Some(Event::JobCancelRequested(event)) => {
-                if let Some(Stand::Released { cancelling, .. }) = self.stand_mut(&event.job) {
-                    *cancelling = true;
-                }
-            }
-            Some(Event::AllocationDecided(event)) => {
-                self.allocate(event);
-                self.wait(&event.outcome.waiting);
-            }
-            Some(Event::AllocationUnchanged(event)) => self.wait(&event.outcome.waiting),
-            Some(Event::PartitionStarted(event)) => {
-                if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
-                    *running = event.containers;
-                }
-                self.run(&event.job, true);
-            }
-            Some(Event::PartitionStopped(event)) => self.run(&event.job, false),
-            Some(Event::PartitionResized(event)) => {
-                if let Some(Stand::Released { running, .. }) = self.stand_mut(&event.job) {
-                    *running = event.containers;
-                }
-            }
-            Some(Event::ResizeAbandoned(event)) => {
-                self.update(&event.job, |job| {
-                    if let Stand::Released { running, given, .. } = &mut job.stand {
-                        *given = *running;
-                    }
-                });
-            }
-            Some(Event::JobCompleted(event)) => self.end(&event.job, recorded.sequence, true),
-            Some(Event::JobFailed(event)) => self.end(&event.job, recorded.sequence, false),
-            Some(Event::JobCancelled(event)) => self.end(&event.job, recorded.sequence, false),
-            _ => {}
-        }
+        self.fold(recorded);
     }
 
     fn rejects(&self, recorded: &Recorded) -> Option<String> {
-        self.authority.rejects(recorded.event()?)
+        self.cluster.rejects(recorded)
     }
 
     fn log_time(&self) -> Option<Timestamp> {
-        Some(self.now)
+        self.cluster.log_time()
     }
 
     fn contradiction(&self) -> Option<&str> {
-        self.contradiction.what()
+        let own = self.contradiction.what();
+        own.or_else(|| self.cluster.contradiction())
     }
 
     fn check_invariants(&self) -> Result<(), String> {
@@ -149,139 +98,58 @@ impl Fold for Queues {
     }
 }
 
-impl TenantQueue {
-    fn count_in(&mut self, job: &QueueJob) {
-        self.runs.add_job(&job.beside, &job.demand, job.held());
-        self.firm.add_job(&job.beside, &job.demand, job.firm());
-        self.containers.0 += job.held();
-        self.containers.1 += job.firm();
-        self.released += 1;
-        self.weights += u64::from(job.weight);
-    }
-
-    fn take_bytes(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
-        let of = || format!("the queued bytes of {} without {id}", id.tenant());
-        found.take(&mut self.queued_bytes, job.bytes, of);
-    }
-
-    fn count_out(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
-        let beside = &job.beside;
-        self.runs.subtract_job(beside, &job.demand, job.held());
-        self.firm.subtract_job(beside, &job.demand, job.firm());
-        let of = |what: &'static str| move || format!("{what} of {} without {id}", id.tenant());
-        let (held, firm) = &mut self.containers;
-        found.take(held, job.held(), of("the containers"));
-        found.take(firm, job.firm(), of("the firm containers"));
-        found.take(&mut self.released, 1, of("the released jobs"));
-        found.take(&mut self.weights, u64::from(job.weight), of("the weights"));
-    }
-}
-
-struct Sums<'a> {
-    tenants: &'a mut BTreeMap<TenantId, TenantQueue>,
-    asked: &'a mut Total,
-    by_class: &'a mut BTreeMap<i32, Total>,
-    live: &'a mut u64,
-    found: &'a mut Contradiction,
-}
-
-impl Sums<'_> {
-    fn of_class(&mut self, job: &QueueJob, inwards: bool) {
-        if job.urgency > Urgency::Training {
-            return;
-        }
-        let held = self.by_class.entry(job.class).or_default();
-        if inwards {
-            held.add_job(&job.beside, &job.demand, job.firm())
-        } else {
-            held.subtract_job(&job.beside, &job.demand, job.firm())
-        }
-        if held.is_empty() {
-            self.by_class.remove(&job.class);
-        }
-    }
-
-    /// Counts a job in, or out before a change.
-    fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
-        let start = u64::from(job.beside.containers(job.containers.start()));
-        let amount = match job.stand {
-            Stand::Queued { .. } => Some(start),
-            Stand::Released { .. } => Some(job.held()),
-            Stand::Held { .. } | Stand::Doomed { .. } => None,
-        };
-        let Some(tenant) = self.tenants.get_mut(id.tenant()) else {
-            return;
-        };
-        match &job.stand {
-            Stand::Queued { .. } if inwards => {
-                tenant.order.insert((job.order(), id.clone()));
-                tenant.queued.add_job(&job.beside, &job.demand, start);
-                tenant.queued_bytes += job.bytes;
-            }
-            Stand::Queued { .. } => {
-                tenant.order.remove(&(job.order(), id.clone()));
-                tenant.take_bytes(id, job, self.found);
-                tenant.queued.subtract_job(&job.beside, &job.demand, start);
-            }
-            Stand::Released { .. } => {
-                if inwards {
-                    tenant.count_in(job)
-                } else {
-                    tenant.count_out(id, job, self.found)
-                }
-                self.of_class(job, inwards);
-            }
-            Stand::Held { .. } if inwards => {
-                tenant.held += 1;
-                tenant.queued_bytes += job.bytes;
-            }
-            Stand::Held { .. } => {
-                tenant.take_bytes(id, job, self.found);
-                let of = || format!("the waiting jobs of {} without {id}", id.tenant());
-                self.found.take(&mut tenant.held, 1, of);
-            }
-            Stand::Doomed { .. } => {}
-        }
-        match amount {
-            Some(amount) if inwards => {
-                self.asked.add_job(&job.beside, &job.demand, amount);
-                *self.live += 1;
-            }
-            Some(amount) => {
-                self.asked.subtract_job(&job.beside, &job.demand, amount);
-                let of = || format!("the live jobs without {id}");
-                self.found.take(self.live, 1, of);
-            }
-            None => {}
-        }
-    }
-}
-
 impl Queues {
+    /// Folds one event and returns the event, unless the event is unknown or rejected.
+    pub fn fold<'a>(&mut self, recorded: &'a Recorded) -> Option<&'a Event> {
+        let above = self.above_bounds(recorded);
+        let event = self.cluster.fold(recorded);
+        self.credit_arrivals();
+        // New bounds may make jobs schedulable.
+        for id in above {
+            if self.above(&id).is_none() {
+                self.set_hopeless(&id, false);
+            }
+        }
+        match event?.by_writer() {
+            ByWriter::Operator(event) => self.evolve_operator(event),
+            ByWriter::Admission(event) => self.evolve_admission(event),
+            ByWriter::Optimizer(event) => self.evolve_optimizer(event),
+            ByWriter::Placer(event) => self.evolve_placer(event),
+            ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
+            ByWriter::Node(event) => self.evolve_node(event),
+            ByWriter::Autoscaler(_) | ByWriter::Gateway(_) | ByWriter::Archiver(_) => {}
+        }
+        event
+    }
+
+    pub(super) fn nodes_changed(&mut self) {
+        self.total = self.cluster.nodes.total();
+    }
+
+    /// Lists unschedulable jobs above bounds that the event may raise.
+    fn above_bounds(&self, recorded: &Recorded) -> Vec<JobId> {
+        match recorded.event() {
+            Some(
+                Event::ClusterConfigured(_)
+                | Event::TenantConfigured(_)
+                | Event::TenantGranted(_)
+                | Event::TenantRemoved(_),
+            ) => {
+                let hopeless = self.hopeless.iter();
+                let above = hopeless.filter(|id| self.above(id).is_some());
+                above.cloned().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn of(&mut self, id: &JobId) -> Option<&mut TenantQueue> {
         self.tenants.get_mut(id.tenant())
     }
 
-    fn stand_mut(&mut self, id: &JobId) -> Option<&mut Stand> {
-        self.jobs.get_mut(id).map(|job| &mut job.stand)
-    }
-
-    /// Runs the time limit's clock.
-    fn run(&mut self, id: &JobId, runs: bool) {
-        let now = self.now;
-        let Some(job) = self.jobs.get_mut(id) else {
-            return;
-        };
-        let since = std::mem::replace(&mut job.running_since, runs.then_some(now));
-        let ran_ms = since.map_or(0, |since| now.ms_since(since));
-        job.ran_ms = job.ran_ms.saturating_add(ran_ms);
-    }
-
     fn list_limited(&mut self, id: &JobId) {
-        let is_listed = |job: &QueueJob| {
-            job.time_limit_s.is_some() && matches!(job.stand, Stand::Released { .. })
-        };
-        if self.jobs.get(id).is_some_and(is_listed) {
+        let known = self.cluster.jobs.get(id);
+        if known.is_some_and(|job| job.limits.time_limit_s.is_some()) {
             self.limited.insert(id.clone());
         } else {
             self.limited.remove(id);
@@ -314,7 +182,8 @@ impl Queues {
         sums.count(id, job, true);
     }
 
-    fn admit(&mut self, event: &JobAdmitted, sequence: Sequence) {
+    pub(super) fn admit(&mut self, event: &JobAdmitted) {
+        let sequence = self.cluster.sequence;
         let Ok(tenant) = TenantId::new(event.job.tenant()) else {
             return;
         };
@@ -361,11 +230,8 @@ impl Queues {
             priority: event.spec.priority,
             bytes: bytes_of(&event.spec),
             admitted: sequence,
-            admitted_at: self.now,
+            admitted_at: self.cluster.now,
             queue_limit_s: event.spec.queue_limit_s,
-            time_limit_s: event.spec.time_limit_s,
-            ran_ms: 0,
-            running_since: None,
             on_hold: false,
             stand,
         };
@@ -390,7 +256,7 @@ impl Queues {
         else {
             return;
         };
-        let now = self.now;
+        let now = self.cluster.now;
         let gap_us = self.gap_us().map_or(0, |(over, under)| over / under.max(1));
         let gap_us = i64::try_from(gap_us).unwrap_or(i64::MAX);
         let Some(tenant) = self.of(id) else { return };
@@ -415,7 +281,7 @@ impl Queues {
 
     fn credit_arrivals(&mut self) {
         while let Some((credited, admitted)) = self.credit.to_come.first().copied() {
-            if credited > self.now {
+            if credited > self.cluster.now {
                 return;
             }
             self.credit.to_come.pop_first();
@@ -429,7 +295,7 @@ impl Queues {
     }
 
     fn leave_credit(&mut self, id: &JobId, job: &QueueJob, credited: Timestamp, released: bool) {
-        let now = self.now;
+        let now = self.cluster.now;
         let early = self.waiting_credit.remove(&job.admitted).is_some();
         if early {
             self.credit.to_come.remove(&(credited, job.admitted));
@@ -451,8 +317,8 @@ impl Queues {
         }
     }
 
-    fn release(&mut self, event: &JobReleased) {
-        let now = self.now;
+    pub(super) fn release(&mut self, event: &JobReleased) {
+        let now = self.cluster.now;
         for passed in &event.passed_over {
             if self.jobs.contains_key(passed) {
                 self.passed_over.entry(passed.clone()).or_insert(now);
@@ -476,8 +342,6 @@ impl Queues {
             job.stand = Stand::Released {
                 at: now,
                 given: 0,
-                running: 0,
-                cancelling: false,
                 hopeless: false,
             };
         });
@@ -485,7 +349,7 @@ impl Queues {
         self.last = TenantId::new(event.job.tenant()).ok();
     }
 
-    fn revise(&mut self, event: &JobRevised) {
+    pub(super) fn revise(&mut self, event: &JobRevised) {
         let id = &event.job;
         let Some(before) = self.jobs.get(id).cloned() else {
             return;
@@ -508,9 +372,6 @@ impl Queues {
             if let Some(limit_s) = event.queue_limit_s {
                 job.queue_limit_s = Some(limit_s).filter(|limit_s| *limit_s > 0);
             }
-            if let Some(limit_s) = event.time_limit_s {
-                job.time_limit_s = Some(limit_s).filter(|limit_s| *limit_s > 0);
-            }
             job.on_hold = on_hold;
             if leaves && matches!(job.stand, Stand::Queued { .. }) {
                 job.stand = Stand::Held {
@@ -529,46 +390,18 @@ impl Queues {
         self.join_if_free(id);
     }
 
-    fn allocate(&mut self, event: &AllocationDecided) {
+    pub(super) fn allocate(&mut self, event: &AllocationDecided) {
         for allocated in &event.jobs {
-            self.update(&allocated.job, |job| {
-                if let Stand::Released { given, .. } = &mut job.stand {
-                    *given = allocated.containers;
-                }
-            });
+            self.give(&allocated.job, allocated.containers);
         }
     }
 
-    /// New bounds may make jobs schedulable.
-    fn configure(&mut self, recorded: &Recorded) {
-        let configures = matches!(
-            recorded.event(),
-            Some(
-                Event::ClusterConfigured(_)
-                    | Event::TenantConfigured(_)
-                    | Event::TenantGranted(_)
-                    | Event::TenantRemoved(_)
-            )
-        );
-        if !configures {
-            self.config.evolve(recorded);
-            return;
-        }
-        let hopeless = self.hopeless.iter();
-        let above = hopeless.filter(|id| self.above(id).is_some());
-        let above: Vec<JobId> = above.cloned().collect();
-        self.config.evolve(recorded);
-        for id in above {
-            if self.above(&id).is_none() {
-                self.set_hopeless(&id, false);
+    pub(super) fn give(&mut self, id: &JobId, containers: u32) {
+        self.update(id, |job| {
+            if let Stand::Released { given, .. } = &mut job.stand {
+                *given = containers;
             }
-        }
-        if let Some(Event::TenantRemoved(event)) = recorded.event() {
-            let queue = self.tenants.get(&event.tenant);
-            if !queue.is_some_and(TenantQueue::has_jobs) {
-                self.tenants.remove(&event.tenant);
-            }
-        }
+        });
     }
 
     fn set_hopeless(&mut self, id: &JobId, is_hopeless: bool) {
@@ -585,7 +418,7 @@ impl Queues {
     }
 
     /// A decision lists every waiting job with a reason.
-    fn wait(&mut self, waiting: &[Waiting]) {
+    pub(super) fn wait(&mut self, waiting: &[Waiting]) {
         let hopeless = waiting.iter().filter(|it| it.is_hopeless());
         let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
         let changed = self.hopeless.symmetric_difference(&hopeless);
@@ -595,7 +428,8 @@ impl Queues {
         }
     }
 
-    fn end(&mut self, id: &JobId, sequence: Sequence, success: bool) {
+    pub(super) fn end(&mut self, id: &JobId, success: bool) {
+        let sequence = self.cluster.sequence;
         let Some(job) = self.jobs.remove(id) else {
             return;
         };
@@ -623,7 +457,7 @@ impl Queues {
                 }
             }
             Stand::Released { at, .. } if success => {
-                let ran_us = self.now.as_micros() - at.as_micros();
+                let ran_us = self.cluster.now.as_micros() - at.as_micros();
                 self.durations.count += 1;
                 self.durations.total_us += u64::try_from(ran_us).unwrap_or(0);
             }

@@ -7,11 +7,14 @@
 //! 3. `job.released`: the job holds its newest allocation, or at least its smallest partition.
 //! 4. The end returns the capacity; a completion is a sample of durations.
 //!
-//! Files: `account` (checked sums), `credit` (FIFO simulation), `evolve` (the fold), `tenant` (one queue).
+//! Files: `account` (checked sums), `by_writer` (dispatch), `credit` (FIFO simulation), `evolve` (the fold),
+//! `sums`, `tenant` (one queue).
 
 mod account;
+mod by_writer;
 mod credit;
 mod evolve;
+mod sums;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -20,20 +23,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::job::{Containers, Urgency};
-use dormouse_messages::policy::{Allocation, Policy};
-use dormouse_messages::{
-    Amounts, AuxiliaryRoles, JobId, LogClock, PlacementAuthority, Resource, Sequence, TenantId,
-    Timestamp,
-};
+use dormouse_messages::policy::Allocation;
+use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Resource, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use account::Contradiction;
 pub use credit::Credit;
 pub use tenant::{TenantQueue, Waits};
 
-use super::membership::Membership;
+use super::cluster::ClusterState;
 use super::share::Share;
-use super::tenants::{Above, Tenants};
+use super::tenants::Above;
 use super::total::Total;
 
 /// A lagging admission may depend on a job that just failed.
@@ -67,10 +67,6 @@ pub struct QueueJob {
     pub admitted: Sequence,
     pub admitted_at: Timestamp,
     pub queue_limit_s: Option<u32>,
-    pub time_limit_s: Option<u32>,
-    /// Run time before the current incarnation.
-    pub ran_ms: u64,
-    pub running_since: Option<Timestamp>,
     /// Gets nothing until the tenant ends the hold.
     pub on_hold: bool,
     pub stand: Stand,
@@ -99,8 +95,6 @@ pub enum Stand {
         at: Timestamp,
         /// By the newest allocation.
         given: u32,
-        running: u32,
-        cancelling: bool,
         /// Unschedulable: too large for the empty nodes or the tenant's bounds.
         hopeless: bool,
     },
@@ -155,26 +149,6 @@ impl QueueJob {
         waits.then(|| self.admitted_at.plus_ms(limit_s * 1000))
     }
 
-    /// Returns the running job's end by time limit.
-    #[must_use]
-    pub fn ends_at(&self) -> Option<Timestamp> {
-        Some(self.running_since?.plus_ms(self.left_ms()?))
-    }
-
-    /// Returns the end by time limit, as if started at `now` if not running.
-    #[must_use]
-    pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let since = self.running_since.unwrap_or(now);
-        Some(since.plus_ms(self.left_ms()?))
-    }
-
-    /// Returns the remaining run time.
-    #[must_use]
-    pub fn left_ms(&self) -> Option<u64> {
-        let limit_ms = u64::from(self.time_limit_s?) * 1000;
-        Some(limit_ms.saturating_sub(self.ran_ms))
-    }
-
     /// Returns the non-preemptible containers.
     #[must_use]
     pub fn firm(&self) -> u64 {
@@ -196,14 +170,10 @@ pub struct Durations {
 /// The folded queues.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queues {
-    pub now: Timestamp,
-    pub clock: LogClock,
-    pub authority: PlacementAuthority,
-    pub sequence: Sequence,
-    pub policy: Policy,
-    pub nodes: Membership,
+    /// Shared with the deciders that place; nodes, policy, tenants and running incarnations come from here.
+    pub cluster: ClusterState,
+    /// Of the usable nodes.
     pub total: Amounts,
-    pub config: Tenants,
     /// Ever had a job admitted.
     pub tenants: BTreeMap<TenantId, TenantQueue>,
     pub jobs: BTreeMap<JobId, QueueJob>,
@@ -262,7 +232,7 @@ impl Queues {
     /// Returns a tenant's weight.
     #[must_use]
     pub fn weight(&self, tenant: &str) -> u32 {
-        self.config.weight(tenant, &self.policy)
+        self.cluster.tenants.weight(tenant, &self.cluster.policy)
     }
 
     /// Returns the non-preemptible amounts of all released jobs.
@@ -270,7 +240,7 @@ impl Queues {
     pub fn committed(&self) -> Amounts {
         let mut committed = Amounts::new();
         for tenant in self.tenants.values() {
-            committed.add(&tenant.certain(&self.policy).amounts(), 1);
+            committed.add(&tenant.certain(&self.cluster.policy).amounts(), 1);
         }
         committed
     }
@@ -280,7 +250,7 @@ impl Queues {
     pub fn committed_of(&self, job: &QueueJob) -> Amounts {
         let mut amounts = Amounts::new();
         if matches!(job.stand, Stand::Released { .. }) {
-            let containers = match self.policy.allocation {
+            let containers = match self.cluster.policy.allocation {
                 Allocation::Dorm => job.firm(),
                 _ => job.held(),
             };
@@ -293,7 +263,7 @@ impl Queues {
     /// other than `dorm` take nothing.
     #[must_use]
     pub fn held_below(&self, class: i32, resource: &Resource) -> u64 {
-        if self.policy.allocation != Allocation::Dorm {
+        if self.cluster.policy.allocation != Allocation::Dorm {
             return 0;
         }
         let below = self.by_class.range(..class);
@@ -307,14 +277,20 @@ impl Queues {
     pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
         let job = self.jobs.get(id)?;
         let one = (&job.demand, &job.beside);
-        self.config.above(id.tenant(), one, job.containers.start())
+        self.cluster
+            .tenants
+            .above(id.tenant(), one, job.containers.start())
     }
 
     /// Returns the first resource over quota with `needs`: the present amount and the quota.
     #[must_use]
     pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
-        let quota = self.config.quota(tenant)?;
-        let mut with = self.tenants.get(tenant)?.certain(&self.policy).amounts();
+        let quota = self.cluster.tenants.quota(tenant)?;
+        let mut with = self
+            .tenants
+            .get(tenant)?
+            .certain(&self.cluster.policy)
+            .amounts();
         with.add(needs, 1);
         let (resource, most) = quota.exceeded_by(&with)?;
         let has = with.get(resource).saturating_sub(needs.get(resource));
@@ -324,10 +300,23 @@ impl Queues {
     /// Returns present and allowed containers if `more` exceeds the bound.
     #[must_use]
     pub fn over_containers(&self, tenant: &str, more: u64) -> Option<(u64, u64)> {
-        let most = u64::from(self.config.grants.max_containers(tenant)?);
+        let most = u64::from(self.cluster.tenants.grants.max_containers(tenant)?);
         let queue = self.tenants.get(tenant);
-        let has = queue.map_or(0, |queue| queue.certain_containers(&self.policy));
+        let has = queue.map_or(0, |queue| queue.certain_containers(&self.cluster.policy));
         (has + more > most).then_some((has, most))
+    }
+
+    /// Reports whether a released job's cancellation was requested.
+    #[must_use]
+    pub fn is_cancelled(&self, id: &JobId) -> bool {
+        let job = self.cluster.jobs.get(id);
+        job.is_some_and(|job| job.cancel_requested.is_some())
+    }
+
+    /// Returns the remaining run time under the job's time limit.
+    #[must_use]
+    pub fn left_ms(&self, id: &JobId) -> Option<u64> {
+        self.cluster.job(id)?.limits.left_ms()
     }
 
     /// Returns the amounts to start with.
@@ -347,7 +336,7 @@ impl Queues {
     /// Reports whether some usable node fits one container.
     #[must_use]
     pub fn some_node_fits(&self, demand: &Amounts) -> bool {
-        let mut usable = self.nodes.usable();
+        let mut usable = self.cluster.nodes.usable();
         usable.any(|(_, node)| demand.times_in(&node.capacity) >= 1)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::{Amounts, JobId, NodeId};
 use dormouse_projections::ReadModel;
-use dormouse_projections::nodes::{MemberState, Node, NodeState};
+use dormouse_projections::nodes::{ContainerState, Node, NodeState, containers};
 use serde::Serialize;
 
 /// The nodes of a moment.
@@ -21,36 +21,34 @@ struct MapNode(NodeId, NodeState, f64, Vec<(usize, u32, f64)>);
 
 /// Returns the nodes of a moment, without long lost ones.
 pub fn of(model: &ReadModel) -> NodeMap {
-    let mut standing: BTreeMap<&NodeId, BTreeMap<usize, (u32, Amounts)>> = BTreeMap::new();
+    let mut by_node: BTreeMap<&NodeId, BTreeMap<usize, (u32, Amounts)>> = BTreeMap::new();
     let mut jobs: Vec<JobId> = Vec::new();
-    for container in model.nodes.members() {
-        if container.member.state == MemberState::Reserved {
+    for container in containers(model.state()) {
+        if container.state == ContainerState::Reserved {
             continue;
         }
         if jobs.last() != Some(container.job) {
             jobs.push(container.job.clone());
         }
-        let on = standing.entry(&container.member.node).or_default();
+        let on = by_node.entry(container.node).or_default();
         let (count, held) = on.entry(jobs.len() - 1).or_default();
         *count += 1;
-        if let Some(job) = model.jobs.get(container.job) {
-            let part = job.beside.at(container.member.rank);
-            held.add(part.map_or(&job.demand, |part| &part.demand), 1);
-        }
+        held.add(container.demand, 1);
     }
-    let nodes = model.nodes.iter().filter(|(_, node)| {
-        let lost = node.lost.map(|lost| model.cluster.now.seconds_since(lost));
+    let nodes = model.nodes().filter(|(_, node)| {
+        let lost = node.lost();
+        let lost = lost.map(|lost| model.cluster.now.seconds_since(lost.at));
         lost.is_none_or(|lost_s| lost_s < 3_600.0)
     });
     let nodes = nodes.map(|(name, node)| {
-        let here = standing.remove(name).unwrap_or_default();
+        let here = by_node.remove(name).unwrap_or_default();
         let here = here
             .into_iter()
-            .map(|(job, (count, held))| (job, count, taken(&held, 1, node)));
+            .map(|(job, (count, held))| (job, count, taken(&held, &node)));
         MapNode(
             name.clone(),
             node.state(),
-            taken(&node.used, 1, node),
+            taken(&node.load.used, &node),
             here.collect(),
         )
     });
@@ -59,10 +57,10 @@ pub fn of(model: &ReadModel) -> NodeMap {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
-fn taken(amounts: &dormouse_messages::Amounts, count: u64, node: &Node) -> f64 {
+fn taken(amounts: &Amounts, node: &Node<'_>) -> f64 {
     let parts = amounts.iter().map(|(resource, amount)| {
-        let capacity = node.capacity.get(resource).max(1);
-        (amount * count) as f64 / capacity as f64
+        let capacity = node.present.capacity.get(resource).max(1);
+        amount as f64 / capacity as f64
     });
     let part = parts.fold(0.0, f64::max);
     (part * 1e4).round() / 1e4

@@ -74,7 +74,7 @@ impl Of<'_> {
     }
 
     fn granted(&self) -> Grants {
-        let grants = &self.fork.admission.queues.config.grants;
+        let grants = &self.fork.admission.queues.cluster.tenants.grants;
         grants
             .get(self.tenant.as_str())
             .cloned()
@@ -290,7 +290,7 @@ impl Of<'_> {
     }
 
     fn grants(&self, spec: &JobSpec) -> Option<Fix> {
-        let book = &self.fork.admission.queues.config.grants;
+        let book = &self.fork.admission.queues.cluster.tenants.grants;
         let mut granted = book.of(self.tenant.as_str());
         let mut flags = Vec::new();
         for mount in &spec.mounts {

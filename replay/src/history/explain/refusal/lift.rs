@@ -271,7 +271,7 @@ impl<'a> Lift<'a> {
     /// Reduces the demand to the capacity of the best node.
     fn of_a_node(&mut self) -> Option<Correction> {
         let demand = self.spec.as_ref()?.demand.clone();
-        let nodes = self.base.admission.queues.nodes.iter();
+        let nodes = self.base.admission.queues.cluster.nodes.iter();
         let mut fitting: Vec<Amounts> = nodes
             .filter_map(|(_, node)| within(&demand, &node.capacity))
             .collect();

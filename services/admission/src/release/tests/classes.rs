@@ -10,7 +10,7 @@ fn cluster(queue: Queue, allocation: Allocation) -> Given {
     let mut given = Given::cluster("cpu=4", queue);
     let policy = Policy {
         allocation,
-        ..given.state.queues.policy.clone()
+        ..given.state.queues.cluster.policy.clone()
     };
     given.fold(ClusterConfigured { policy }.into());
     given

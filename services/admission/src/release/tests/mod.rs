@@ -55,7 +55,7 @@ impl Given {
 
     fn evolve(&mut self, event: Event) {
         let writer = event.writers()[0];
-        let sequence = self.state.queues.sequence.next();
+        let sequence = self.state.queues.cluster.sequence.next();
         let id = sequence.to_string();
         self.state.evolve(&Recorded {
             sequence,

@@ -11,9 +11,9 @@ impl Given {
         self.place(id, node, gpus);
     }
 
-    fn place(&mut self, id: &str, node: &str, gpus: &[&str]) {
+    pub(super) fn place(&mut self, id: &str, node: &str, gpus: &[&str]) {
         let placed = PlacementDecided {
-            epoch: Epoch(self.state.queues.sequence.0),
+            epoch: Epoch(self.state.queues.cluster.sequence.0),
             create: vec![PlacedContainer {
                 job: id.parse().expect("a job"),
                 incarnation: Incarnation(1),
@@ -51,7 +51,7 @@ impl Given {
     fn allocated_by(&mut self, allocation: Allocation) {
         let policy = Policy {
             allocation,
-            ..self.state.queues.policy.clone()
+            ..self.state.queues.cluster.policy.clone()
         };
         self.fold(ClusterConfigured { policy }.into());
     }

@@ -1,6 +1,6 @@
 //! Tests of short jobs that overtake a blocked head by time limits.
 
-use dormouse_messages::events::PartitionStarted;
+use dormouse_messages::events::{PartitionStartRequested, PartitionStarted};
 use dormouse_messages::{Epoch, Incarnation};
 
 use super::*;
@@ -15,10 +15,22 @@ impl Given {
     }
 
     fn start(&mut self, id: &str) {
+        self.place(id, "n0", &[]);
+        let (job, epoch, incarnation): (JobId, _, _) =
+            (id.parse().expect("a job"), Epoch(1), Incarnation(1));
+        let requested = PartitionStartRequested {
+            job: job.clone(),
+            epoch,
+            incarnation,
+            containers: 1,
+            resumed_from: None,
+            basis: None,
+        };
+        self.fold(requested.into());
         let started = PartitionStarted {
-            job: id.parse().expect("a job"),
-            epoch: Epoch(1),
-            incarnation: Incarnation(1),
+            job,
+            epoch,
+            incarnation,
             containers: 1,
             resumed_from: None,
             basis: None,

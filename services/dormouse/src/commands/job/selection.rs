@@ -37,7 +37,7 @@ pub async fn listed(log: &Log, mut request: JobsQuery) -> anyhow::Result<JobsAns
             None => all.jobs.splice(..0, page.jobs).for_each(drop),
         }
         all.refused.splice(..0, page.refused).for_each(drop);
-        all.more = page.more;
+        (all.more, all.total) = (page.more, page.total);
         all.ended_before = page.ended_before;
         if all.more == 0 || request.offset >= wanted {
             return Ok(all);

@@ -45,7 +45,7 @@ pub async fn run(context: &Context, args: &StateArgs) -> anyhow::Result<u8> {
         (model, last, now) = (states.model, states.fork.sequence.0, states.fork.now);
     }
     let read = history.read_while(1, to, |recorded| {
-        let at = model.queues.clock.at(recorded);
+        let at = model.queues.cluster.clock.at(recorded);
         if until.is_some_and(|until| at > until) {
             return Ok(ControlFlow::Break(()));
         }

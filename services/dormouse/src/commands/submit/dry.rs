@@ -88,7 +88,7 @@ pub async fn run(
                     "" => String::new(),
                     values => format!(" with {values}"),
                 };
-                let nodes = fork.state.queues.nodes.iter();
+                let nodes = fork.state.queues.cluster.nodes.iter();
                 let there = nodes.filter(|(_, node)| !matches!(node.phase, NodePhase::Lost { .. }));
                 let there = there.map(|(_, node)| (&node.capacity, &node.labels));
                 let waits = never_fits(there, &it.spec, it.spec.containers.start());

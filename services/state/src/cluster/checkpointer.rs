@@ -1,0 +1,227 @@
+//! The checkpointer's events: starts, saves and stops of partitions, ends of jobs. `resize.rs` holds the
+//! resizes in place.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::events::{
+    CheckpointerEvent, PartitionStartRequested, PartitionStarted, PartitionStopped, StopReason,
+    TasksAssigned,
+};
+use dormouse_messages::{JobId, Rank};
+
+use super::{ClusterState, asked};
+use crate::health::StartFaults;
+use crate::incarnation::{Life, LifeContainer, LifePhase};
+use crate::job::{Assignment, Place, Stop};
+use crate::members::Members;
+
+impl ClusterState {
+    pub(super) fn evolve_checkpointer(&mut self, event: CheckpointerEvent<'_>) {
+        match event {
+            CheckpointerEvent::PartitionStartRequested(event) => self.start(event),
+            CheckpointerEvent::PartitionStarted(event) => self.started(event),
+            CheckpointerEvent::CheckpointRequested(event) => {
+                let phase = LifePhase::Saving {
+                    since: self.now,
+                    requested: self.sequence,
+                    saved: None,
+                    failed: None,
+                };
+                self.set_phase(&event.job, phase);
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.adjusting_since = Some(self.now);
+                }
+            }
+            CheckpointerEvent::PartitionStopRequested(event) => {
+                let life = self.life(&event.job, event.incarnation);
+                let phase = LifePhase::Stopping {
+                    reason: event.reason,
+                    whole: life.is_some_and(|life| life.is_whole()),
+                    requested: self.sequence,
+                };
+                self.set_phase(&event.job, phase);
+            }
+            CheckpointerEvent::PartitionStopped(event) => self.stopped(event),
+            CheckpointerEvent::ResizeAbandoned(event) => self.abandoned(&event.job),
+            CheckpointerEvent::PartitionResizeRequested(event) => self.resize(event),
+            CheckpointerEvent::PartitionLeaveRequested(event) => {
+                let life = self.life(&event.job, event.incarnation);
+                if let Some(members) = life.and_then(|life| life.members.as_mut()) {
+                    members.stopping(event.generation, &event.ranks);
+                }
+            }
+            CheckpointerEvent::PartitionResized(event) => self.resized(event),
+            CheckpointerEvent::PartitionWarned(event) => {
+                if let Some(job) = self.jobs.get_mut(&event.job) {
+                    job.limits.warned = Some(event.incarnation);
+                }
+            }
+            CheckpointerEvent::TasksAssigned(event) => self.assigned(event),
+            CheckpointerEvent::JobCompleted(event) => self.end(&event.job),
+            CheckpointerEvent::JobFailed(event) => self.end(&event.job),
+            CheckpointerEvent::JobCancelled(event) => self.end(&event.job),
+        }
+    }
+
+    fn assigned(&mut self, event: &TasksAssigned) {
+        let at = self.now;
+        let job = self.jobs.get_mut(&event.job);
+        if let Some(tasks) = job.and_then(|job| job.tasks_of(event.incarnation)) {
+            for assigned in &event.assigned {
+                tasks.assign(assigned, at);
+            }
+        }
+    }
+
+    fn started(&mut self, event: &PartitionStarted) {
+        self.set_phase(&event.job, LifePhase::Running);
+        let now = self.now;
+        if let Some(life) = self.life(&event.job, event.incarnation) {
+            life.running_since = Some(now);
+        }
+        if let Some(job) = self.jobs.get_mut(&event.job) {
+            job.start_faults = StartFaults::default();
+            // A started job needs only its minimum: another allocation may shrink the job.
+            let least = job.beside.containers(job.containers.min);
+            let started_whole = job.containers.start() > job.containers.min;
+            if started_whole && job.is_adjustable() && event.containers > least {
+                self.last_trigger = self.sequence;
+            }
+            if let Some(since) = job.adjusting_since.take() {
+                let stall_ms = now.ms_since(since);
+                job.stall_ms = Some(stall_ms);
+                self.stalls.count += 1;
+                self.stalls.total_ms += stall_ms;
+            }
+        }
+        self.transit_ended();
+    }
+
+    fn stopped(&mut self, event: &PartitionStopped) {
+        let has = self.allocation.jobs.get(&event.job);
+        let is_sent_back = has.is_none_or(|it| it.containers == 0);
+        if let Some(job) = self.jobs.get_mut(&event.job) {
+            if is_sent_back {
+                // Queueing is no cost of an adjustment.
+                job.adjusting_since = None;
+            }
+            if std::mem::take(&mut job.requeued) {
+                job.on_hold = false;
+                self.last_trigger = self.sequence;
+            }
+            let ended = job.life.take();
+            let since = ended.as_ref().and_then(|life| life.running_since);
+            job.limits.ran_ms += since.map_or(0, |it| self.now.ms_since(it));
+            if let Some(tasks) = &mut job.tasks {
+                tasks.life_ended();
+            }
+            let why = ended.as_ref().and_then(Life::first_failure);
+            let is_late = ended.as_ref().is_some_and(Life::may_have_been_delayed);
+            let is_excused = event.reason == StopReason::Failed && event.attempts == job.attempts;
+            job.start_faults.late += u32::from(is_late && is_excused);
+            job.attempts = event.attempts;
+            job.last_stop = Some(Stop {
+                incarnation: event.incarnation,
+                reason: event.reason,
+                at: self.now,
+                sequence: self.sequence,
+                why: why.map(str::to_owned),
+                ran: ended.as_ref().is_some_and(|life| life.ran),
+            });
+            let next = job.assignment.iter_mut();
+            next.for_each(|it| {
+                let usable = |place: &Place| self.nodes.is_usable(&place.node);
+                let takes = self.nodes.take((&job.needs, &job.beside), it);
+                it.displaced |= !takes || !it.places.values().all(usable);
+            });
+            let stays = job.assignment.as_ref().filter(|to| !to.displaced);
+            if stays.is_none() {
+                self.last_trigger = self.sequence;
+            }
+        }
+        self.transit_ended();
+    }
+
+    fn set_phase(&mut self, job: &JobId, phase: LifePhase) {
+        if let Some(life) = self.jobs.get_mut(job).and_then(|job| job.life.as_mut()) {
+            life.phase = phase;
+            life.last_event = self.sequence;
+        }
+    }
+
+    fn start(&mut self, event: &PartitionStartRequested) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        let Some(places) = job.places_to_start(event.incarnation) else {
+            return;
+        };
+        let at = self.sequence;
+        let containers = places.into_iter();
+        let containers = containers.map(|(rank, place)| (rank, asked(&self.nodes, place, at)));
+        let containers: BTreeMap<Rank, LifeContainer> = containers.collect();
+        let members = job
+            .in_place
+            .then(|| Members::starting(containers.keys().copied()));
+        job.life = Some(Life {
+            incarnation: event.incarnation,
+            epoch: event.epoch,
+            requested_at: now,
+            running_since: None,
+            ready_at: None,
+            last_event: self.sequence,
+            resumed_from: event.resumed_from.clone(),
+            numbered: containers.keys().last().map_or(Rank(0), |rank| rank.next()),
+            containers,
+            phase: LifePhase::Starting,
+            ran: false,
+            begun: 0,
+            rejoined: false,
+            members,
+        });
+    }
+
+    /// Abandons the adjustment: the incarnation's places become the assignment.
+    fn abandoned(&mut self, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        let (Some(life), Some(assignment)) = (&mut job.life, &mut job.assignment) else {
+            return;
+        };
+        life.phase = LifePhase::Running;
+        let places = life.containers.iter();
+        let places = places.map(|(rank, container)| (*rank, container.place.clone()));
+        let places: BTreeMap<Rank, Place> = places.collect();
+        *assignment = Assignment {
+            epoch: life.epoch,
+            incarnation: life.incarnation,
+            placed: self.sequence,
+            next: assignment.next.max(life.numbered),
+            dropped: BTreeMap::new(),
+            lost: 0,
+            displaced: !places
+                .values()
+                .all(|place| self.nodes.is_usable(&place.node)),
+            places,
+        };
+        job.kept_at = Some(self.now);
+        job.adjusting_since = None;
+        self.last_trigger = self.sequence;
+    }
+
+    fn end(&mut self, job: &JobId) {
+        self.queued.remove(job);
+        if self.jobs.remove(job).is_some() {
+            let before = self.ended.filter(|(at, _)| *at == self.last_trigger);
+            self.ended = if self.last_trigger > self.decided_asof {
+                before.map(|(_, since)| (self.sequence, since))
+            } else {
+                Some((self.sequence, self.now))
+            };
+            self.last_trigger = self.sequence;
+            self.freed();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Effects of nodes' changes on jobs.
+
+use dormouse_messages::{Amounts, NodeId, Rank, Timestamp};
+
+use super::ClusterState;
+use crate::incarnation::{ContainerPhase, LifeContainer};
+use crate::job::{Job, Place};
+use crate::membership::Node;
+
+impl ClusterState {
+    /// Ignores losses of other incarnations: an earlier incarnation's loss may follow the next join.
+    pub(super) fn lose(&mut self, node: &NodeId, incarnation: u64, last_seen: Timestamp) {
+        if !self.nodes.lost(node, incarnation, last_seen) {
+            return;
+        }
+        self.triggers();
+        for job in self.jobs.values_mut() {
+            let containers = job
+                .life
+                .iter_mut()
+                .flat_map(|life| life.containers.values_mut());
+            let mut lost = false;
+            for container in containers.filter(|c| c.place.node == *node && c.holds_room()) {
+                container.phase = ContainerPhase::Lost { at: self.sequence };
+                lost = true;
+            }
+            if lost {
+                // Waiting for a lease is no cost of an adjustment.
+                job.adjusting_since = None;
+            }
+        }
+        self.displace(node, true);
+        self.freed();
+    }
+
+    /// A restarted agent may have missed start requests.
+    pub(super) fn rejoined(&mut self, node: &NodeId) {
+        for life in self.jobs.values_mut().filter_map(|job| job.life.as_mut()) {
+            let asked = |it: &LifeContainer| {
+                it.place.node == *node && it.phase == ContainerPhase::Requested
+            };
+            life.rejoined |= life.containers.values().any(asked);
+        }
+    }
+
+    /// A job without a checkpoint stays on a drained node until the job ends, as in Slurm.
+    pub(super) fn displace(&mut self, node: &NodeId, lost: bool) {
+        // An unmovable job does not start there again.
+        let is_tried_again = |job: &Job| match (&job.life, &job.assignment, &job.last_stop) {
+            (None, Some(assignment), Some(stop)) => stop.incarnation >= assignment.incarnation,
+            _ => false,
+        };
+        let may_move = |job: &&mut Job| lost || job.is_adjustable() || is_tried_again(job);
+        let jobs = self.jobs.values_mut().filter(may_move);
+        for assignment in jobs.filter_map(|job| job.assignment.as_mut()) {
+            if assignment.places.values().any(|place| place.node == *node) {
+                assignment.displaced = true;
+            }
+        }
+    }
+
+    /// Replaces placed containers that new labels or taints forbid. Running containers stay.
+    pub(super) fn relabelled(&mut self) {
+        for job in self.jobs.values_mut() {
+            let Some(assignment) = &mut job.assignment else {
+                continue;
+            };
+            let life = job.life.as_ref();
+            let life = life.filter(|life| life.incarnation == assignment.incarnation);
+            let Some(life) = life else {
+                let needs = (&job.needs, &job.beside);
+                if !assignment.displaced && !self.nodes.allow(needs, assignment) {
+                    assignment.displaced = true;
+                    self.last_trigger = self.sequence;
+                }
+                continue;
+            };
+            if !job.in_place {
+                continue;
+            }
+            let starts = |(rank, place): &(&Rank, &Place)| {
+                !life.containers.contains_key(*rank)
+                    && !self.nodes.is_allowed(&job.needs, &place.node)
+            };
+            let starts: Vec<Rank> = assignment
+                .places
+                .iter()
+                .filter(starts)
+                .map(|(r, _)| *r)
+                .collect();
+            for rank in starts {
+                if let Some(place) = assignment.places.remove(&rank) {
+                    assignment.dropped.insert(rank, place);
+                    assignment.lost += 1;
+                    self.last_trigger = self.sequence;
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_node(&mut self, name: &NodeId) {
+        let is_at = |place: &Place| place.node == *name;
+        let in_use = self.jobs.values().any(|job| {
+            let assigned = job.assignment.iter().flat_map(|it| it.places.values());
+            let living = job.life.iter().flat_map(|life| life.containers.values());
+            let holds = living.filter(|it| it.holds_room()).map(|it| &it.place);
+            assigned.chain(holds).any(is_at)
+        });
+        if !in_use {
+            self.nodes.remove(name);
+        }
+    }
+
+    /// Running and placed containers stay on a smaller node until the next decision.
+    pub(super) fn shrunk(&mut self, name: &NodeId) {
+        let taken = self.taken(name);
+        self.overfull.insert(name.clone(), taken);
+        self.freed();
+    }
+
+    pub(super) fn freed(&mut self) {
+        let names: Vec<NodeId> = self.overfull.keys().cloned().collect();
+        for name in names {
+            let node = self.nodes.get(&name);
+            let fits = |node: &Node| self.taken(&name).first_short(&node.capacity, 1).is_none();
+            if node.is_none_or(fits) {
+                self.overfull.remove(&name);
+            }
+        }
+    }
+
+    /// Returns the running and placed amounts.
+    fn taken(&self, name: &NodeId) -> Amounts {
+        let mut taken = Amounts::new();
+        for job in self.jobs.values() {
+            let placed = job.waits_to_start().into_iter();
+            let placed = placed.flat_map(|assignment| &assignment.places);
+            for (rank, _) in placed.filter(|(_, place)| place.node == *name) {
+                taken.add(job.demand_at(*rank), 1);
+            }
+            for (_, demand) in job.held().filter(|(node, _)| *node == name) {
+                taken.add(demand, 1);
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,48 @@
+//! Operators' events.
+
+use dormouse_messages::events::OperatorEvent;
+
+use super::ClusterState;
+
+impl ClusterState {
+    pub(super) fn evolve_operator(&mut self, event: OperatorEvent<'_>) {
+        match event {
+            OperatorEvent::ClusterConfigured(event) => {
+                self.policy.clone_from(&event.policy);
+                self.tenants.grants.configured(event.policy.grants);
+                self.triggers();
+            }
+            OperatorEvent::NodeDrained(event) => {
+                let changed = self.nodes.drained(event, self.now);
+                self.triggers_if(changed);
+                self.displace(&event.node, false);
+            }
+            OperatorEvent::NodeRestored(event) => {
+                let changed = self.nodes.restored(&event.node);
+                self.triggers_if(changed);
+            }
+            OperatorEvent::NodeLabelled(event) => {
+                let changed = self.nodes.labelled(event);
+                self.triggers_if(changed);
+                self.relabelled();
+            }
+            OperatorEvent::NodeRemoved(event) => self.remove_node(&event.node),
+            OperatorEvent::TenantConfigured(event) => {
+                self.tenants.configured(event);
+                self.triggers();
+            }
+            OperatorEvent::TenantGranted(event) => {
+                self.tenants.grants.granted(event);
+                self.triggers();
+            }
+            OperatorEvent::TenantRemoved(event) => {
+                self.tenants.removed(&event.tenant);
+                self.triggers();
+            }
+            OperatorEvent::WebhookConfigured(_)
+            | OperatorEvent::KeyCreated(_)
+            | OperatorEvent::KeyRotated(_)
+            | OperatorEvent::KeyRevoked(_) => {}
+        }
+    }
+}
