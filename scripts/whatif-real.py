@@ -103,7 +103,7 @@ def main():
     try:
         cluster.wait("%d nodes" % NODES, cluster.has_nodes, 60)
         play(cluster, options.jobs, random.Random(options.seed))
-        log = options.folder / "log.dmlog"
+        log = options.folder / "log.parquet"
         cluster.run("log", "export", "-o", log)
         answer = cluster.run("whatif", "--log", log, "-o", "json")
     finally:

@@ -204,15 +204,28 @@ impl Recorded {
         };
         let sequence = whole.sequence.ok_or_else(|| missing("sequence"))?;
         let stored_at = whole.stored_at.ok_or_else(|| missing("storedat"))?;
-        let (writer, key) = source_writer(&whole.envelope.source)?;
+        let recorded = Self::exported(sequence, stored_at, whole.envelope)?;
+        Ok((whole.log.unwrap_or_default(), recorded))
+    }
+
+    /// Makes the record of an event of an export, whose source names its writer.
+    ///
+    /// # Errors
+    /// When the writer is unknown or not permitted.
+    pub fn exported(
+        sequence: Sequence,
+        stored_at: Timestamp,
+        envelope: Envelope,
+    ) -> Result<Self, CodecError> {
+        let (writer, key) = source_writer(&envelope.source)?;
         let recorded = Self {
             sequence,
             stored_at,
             writer,
-            envelope: whole.envelope,
+            envelope,
         };
         recorded.check_writer(&key)?;
-        Ok((whole.log.unwrap_or_default(), recorded))
+        Ok(recorded)
     }
 
     /// Returns the type, if skipping it could change decisions: another version of a known type, or an

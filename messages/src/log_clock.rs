@@ -145,7 +145,8 @@ impl LogClock {
             | Writer::Optimizer
             | Writer::Placer
             | Writer::Checkpointer
-            | Writer::Autoscaler => return,
+            | Writer::Autoscaler
+            | Writer::Archiver => return,
         }
         self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
@@ -208,7 +209,8 @@ impl LogClock {
             | Writer::Optimizer
             | Writer::Placer
             | Writer::Checkpointer
-            | Writer::Autoscaler => is_near(at_us, written_us).then_some(at_us),
+            | Writer::Autoscaler
+            | Writer::Archiver => is_near(at_us, written_us).then_some(at_us),
         }
     }
 

@@ -98,7 +98,8 @@ fn role(event: &Event) -> Role<'_> {
         | ByWriter::Placer(_)
         | ByWriter::Checkpointer(_)
         | ByWriter::Autoscaler(_)
-        | ByWriter::Gateway(_) => Role::Other,
+        | ByWriter::Gateway(_)
+        | ByWriter::Archiver(_) => Role::Other,
     }
 }
 

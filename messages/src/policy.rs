@@ -229,6 +229,51 @@ impl Preemption {
     }
 }
 
+/// The sealing of the log's segments in the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a map such as {segment_events: 200000, segment_hours: 24}"
+)]
+pub struct ArchivePolicy {
+    /// A segment is sealed at this number of events.
+    #[serde(deserialize_with = "whole")]
+    pub segment_events: u32,
+    /// A smaller segment is sealed this many hours after its first event.
+    #[serde(deserialize_with = "whole")]
+    pub segment_hours: u32,
+}
+
+impl Default for ArchivePolicy {
+    fn default() -> Self {
+        Self {
+            segment_events: 200_000,
+            segment_hours: 24,
+        }
+    }
+}
+
+impl ArchivePolicy {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn problem(&self) -> Option<String> {
+        let (least, most) = (1_000, 10_000_000);
+        if !(least..=most).contains(&self.segment_events) {
+            return Some(format!(
+                "archive.segment_events is {}; it must lie between {least} and {most}",
+                self.segment_events
+            ));
+        }
+        let hours = self.segment_hours;
+        (!(1..=8_760).contains(&hours)).then(|| {
+            format!("archive.segment_hours is {hours}; it must lie between 1 and 8760, a year")
+        })
+    }
+}
+
 /// The cluster's policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
@@ -286,6 +331,9 @@ pub struct Policy {
     /// Priority classes that jobs may name, if granted to their tenants.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub priority_classes: BTreeMap<String, PriorityClass>,
+    /// Sealing of the log's segments.
+    #[serde(skip_serializing_if = "ArchivePolicy::is_default")]
+    pub archive: ArchivePolicy,
 }
 
 #[expect(
@@ -355,6 +403,7 @@ impl Default for Policy {
             grants: None,
             preemption: Preemption::default(),
             priority_classes: BTreeMap::new(),
+            archive: ArchivePolicy::default(),
         }
     }
 }
@@ -397,6 +446,7 @@ impl Policy {
     pub fn problem(&self) -> Option<String> {
         let problem = self.lease_problem();
         let problem = problem.or_else(|| self.preemption.problem());
+        let problem = problem.or_else(|| self.archive.problem());
         if let Some(problem) = problem.or_else(|| classes::problem(&self.priority_classes)) {
             return Some(problem);
         }

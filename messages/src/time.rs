@@ -5,7 +5,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Microseconds since 1970-01-01T00:00:00Z.
@@ -13,9 +12,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Lets serializers store the number and return it as an `i64`.
-    pub const NEWTYPE: &'static str = "$dormouse::Timestamp";
-
     /// Returns a time from microseconds.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
@@ -150,42 +146,13 @@ impl Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Written<'a>(&'a Timestamp);
-        impl Serialize for Written<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self.0)
-            }
-        }
-        serializer.serialize_newtype_struct(Self::NEWTYPE, &Written(self))
+        serializer.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TimestampVisitor;
-        impl<'de> Visitor<'de> for TimestampVisitor {
-            type Value = Timestamp;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an RFC 3339 time")
-            }
-
-            fn visit_newtype_struct<D: Deserializer<'de>>(
-                self,
-                deserializer: D,
-            ) -> Result<Timestamp, D::Error> {
-                crate::text::parsed(deserializer)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_i64<E: de::Error>(self, micros: i64) -> Result<Timestamp, E> {
-                Ok(Timestamp(micros))
-            }
-        }
-        deserializer.deserialize_newtype_struct(Self::NEWTYPE, TimestampVisitor)
+        crate::text::parsed(deserializer)
     }
 }
 

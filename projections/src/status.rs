@@ -388,6 +388,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::GatewayJoined(_)
         | Event::GatewayLeft(_)
         | Event::GatewayLost(_)
+        | Event::LogArchived(_)
         | Event::NodeGpuReconciled(_)
         | Event::NodeJoined(_) => None,
     }

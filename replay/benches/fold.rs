@@ -1,7 +1,7 @@
 //! Measures how fast a log folds into the read models and how fast an archive is written. Without a log,
 //! a trace is simulated. The printed hash of the folded state must not change with an optimisation.
 //!
-//! `cargo bench -p dormouse-replay --bench fold [LOG.dmlog] [events] [memory|decoded|folded]`
+//! `cargo bench -p dormouse-replay --bench fold [LOG.parquet] [events] [memory|decoded|folded]`
 
 mod trace;
 
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use dormouse_messages::{Fold, Recorded};
 use dormouse_projections::ReadModel;
-use dormouse_replay::{ArchiveError, LogReader, LogWriter};
+use dormouse_replay::{LogFileError, LogReader, LogWriter};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -21,14 +21,14 @@ const EVENTS: u64 = 1_000_000;
 
 fn main() {
     let dir = tempfile::tempdir().expect("a folder");
-    let given = std::env::args().find(|arg| arg.ends_with(".dmlog"));
+    let given = std::env::args().find(|arg| arg.ends_with(".parquet"));
     let log = given.map_or_else(|| simulated(dir.path()), PathBuf::from);
     let kept: Vec<Recorded> = read(&log).collect();
     let events = kept.len() as u64;
     let wanted = std::env::args().find_map(|arg| arg.parse().ok());
     let times = wanted.unwrap_or(EVENTS).div_ceil(events.max(1));
     println!("{events} events, {times} times");
-    let log = dir.path().join("again.dmlog");
+    let log = dir.path().join("again.parquet");
     measure("written", events, 1, || write(&log, &kept));
     let bytes = std::fs::metadata(&log).map_or(0, |file| file.len());
     println!("{:<20} {:>10} bytes an event", "", bytes / events.max(1));
@@ -46,7 +46,7 @@ fn main() {
             let mut count = 0;
             let each = |_: &Recorded| {
                 count += 1;
-                Ok::<(), ArchiveError>(())
+                Ok::<(), LogFileError>(())
             };
             let reader = LogReader::open(&log).expect("opens");
             reader.look(each).expect("decodes");
@@ -62,7 +62,7 @@ fn main() {
         let reader = LogReader::open(&log).expect("opens");
         let each = |recorded: &Recorded| {
             model.evolve(recorded);
-            Ok::<(), ArchiveError>(())
+            Ok::<(), LogFileError>(())
         };
         reader.look(each).expect("decodes");
     });
@@ -118,7 +118,7 @@ fn processor_s() -> f64 {
 }
 
 fn simulated(dir: &Path) -> PathBuf {
-    let path = dir.join("log.dmlog");
+    let path = dir.join("log.parquet");
     let mut writer = LogWriter::create(&path, "bench").expect("creates");
     trace::simulated(|recorded| {
         let written = writer.write(recorded);

@@ -1,17 +1,17 @@
 //! Tools over the log. The crate runs the services' own folds and decisions, reads and writes files, and
 //! never touches a broker.
 //!
-//! - [`archive`], [`verify`], [`audit`]: log files; repeated decisions; checked facts.
+//! - [`log_file`], [`verify`], [`audit`]: log files; repeated decisions; checked facts.
 //! - [`engine`], [`simulate`], [`torture`]: the cluster in memory; scenarios on it; random trials.
 //! - [`scenario`], [`report`]: input documents and result pages.
 //! - [`serving`]: the autoscaler on one simulated service.
 //! - [`history`]: questions about an existing log.
 //! - [`random`]: the random number generator.
 
-pub mod archive;
 pub mod audit;
 pub mod engine;
 pub mod history;
+pub mod log_file;
 mod output;
 mod parallel_readers;
 pub mod random;
@@ -22,7 +22,7 @@ pub mod simulate;
 pub mod torture;
 pub mod verify;
 
-pub use archive::{ArchiveError, LogReader, LogWriter};
 pub use audit::Audit;
+pub use log_file::{LogFileError, LogReader, LogWriter};
 pub use output::{OutputError, OutputFile};
 pub use verify::{Finding, Report, Verifier};

@@ -2,6 +2,7 @@
 //! end is the only list, from which the codec, the writer table, the subjects and the schemas derive.
 
 mod admission;
+mod archiver;
 mod autoscaler;
 mod checkpointer;
 mod gateway;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use admission::*;
+pub use archiver::*;
 pub use autoscaler::*;
 pub use checkpointer::*;
 pub use gateway::*;
@@ -72,11 +74,12 @@ pub enum Writer {
     Autoscaler,
     /// Under its own name.
     Gateway,
+    Archiver,
 }
 
 impl Writer {
     /// Every writer.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Operator,
         Self::Admission,
         Self::Optimizer,
@@ -85,6 +88,7 @@ impl Writer {
         Self::Node,
         Self::Autoscaler,
         Self::Gateway,
+        Self::Archiver,
     ];
 
     /// True next to jobs or clients: such events are validated first.
@@ -111,6 +115,7 @@ impl Writer {
             Self::Node => "node",
             Self::Autoscaler => "autoscaler",
             Self::Gateway => "gateway",
+            Self::Archiver => "archiver",
         }
     }
 }
@@ -389,6 +394,9 @@ registry! {
         GatewayLeft "gateway.left.v1" gateway observation;
         GatewayUnrouted "gateway.unrouted.v1" gateway observation;
         ServiceMeasured "service.measured.v1" gateway decision also Admission;
+    }
+    Archiver ArchiverEvent {
+        LogArchived "log.archived.v1" shard observation;
     }
 }
 

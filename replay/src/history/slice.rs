@@ -7,11 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_admission::AdmissionState;
-use dormouse_autoscaler::AutoscalerState;
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_state::ClusterState;
 use serde::{Deserialize, Serialize};
 
 use super::fork::Fork;
@@ -73,17 +70,55 @@ impl States {
         self.model.evolve(recorded);
     }
 
+    /// Counts a message that is no event.
+    pub fn flag(&mut self, sequence: Sequence, why: String) {
+        self.model.flag(sequence, why);
+    }
+
+    /// Encodes every state: MessagePack in zstd.
+    ///
+    /// # Errors
+    /// A state cannot be encoded.
+    pub fn encode(&self) -> Result<Vec<EncodedState>, SliceError> {
+        Ok(vec![
+            encode(&self.fork.admission)?,
+            encode(&self.fork.cluster)?,
+            encode(&self.fork.autoscaler)?,
+            encode(&self.model)?,
+        ])
+    }
+
+    /// Decodes the states after event `asof`, at `at`, that `build` has encoded.
+    ///
+    /// # Errors
+    /// A state is missing, damaged, or of another shape than this build's.
+    pub fn decode(
+        states: &[EncodedState],
+        asof: Sequence,
+        at: Timestamp,
+        build: &str,
+    ) -> Result<Self, SliceError> {
+        Ok(Self {
+            fork: Fork {
+                admission: decode(states, build)?,
+                cluster: decode(states, build)?,
+                autoscaler: decode(states, build)?,
+                sequence: asof,
+                now: at,
+            },
+            model: decode(states, build)?,
+        })
+    }
+
     /// Returns the head of a slice of `log` that begins at `from`, made by `build`.
     ///
     /// # Errors
     /// A state cannot be written.
     pub fn head(&self, log: &str, from: Sequence, build: &str) -> Result<String, SliceError> {
-        let states = [
-            pack(&self.fork.admission)?,
-            pack(&self.fork.cluster)?,
-            pack(&self.fork.autoscaler)?,
-            pack(&self.model)?,
-        ];
+        let states = self.encode()?.into_iter().map(|state| {
+            let (version, data) = (state.version, hexadecimal(&state.bytes));
+            (state.name, Packed { version, data })
+        });
         let head = Head {
             slice: VERSION,
             log: log.to_owned(),
@@ -91,7 +126,7 @@ impl States {
             asof: self.fork.sequence,
             at: self.fork.now,
             build: build.to_owned(),
-            states: states.into_iter().collect(),
+            states: states.collect(),
         };
         Ok(serde_json::to_string(&head)?)
     }
@@ -105,20 +140,29 @@ impl States {
         if head.slice != VERSION {
             return Err(SliceError::Version(head.slice, head.build));
         }
-        let admission: AdmissionState = unpack(&head)?;
-        let cluster: ClusterState = unpack(&head)?;
-        let autoscaler: AutoscalerState = unpack(&head)?;
-        Ok(Self {
-            fork: Fork {
-                admission,
-                cluster,
-                autoscaler,
-                sequence: head.asof,
-                now: head.at,
-            },
-            model: unpack(&head)?,
-        })
+        let mut states = Vec::with_capacity(head.states.len());
+        for (name, packed) in head.states {
+            let bytes = of_hexadecimal(&packed.data);
+            let bytes = bytes.ok_or_else(|| {
+                SliceError::Damaged(name.clone(), "it is not hexadecimal".to_owned())
+            })?;
+            states.push(EncodedState {
+                name,
+                version: packed.version,
+                bytes,
+            });
+        }
+        Self::decode(&states, head.asof, head.at, &head.build)
     }
+}
+
+/// A state in MessagePack and zstd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedState {
+    pub name: String,
+    /// The version of the state's shape.
+    pub version: u32,
+    pub bytes: Vec<u8>,
 }
 
 /// The last event before a slice: no decision in the slice has an earlier basis.
@@ -149,43 +193,48 @@ impl Before {
     }
 }
 
-fn pack<F: Fold>(state: &F) -> Result<(String, Packed), SliceError> {
+fn encode<F: Fold>(state: &F) -> Result<EncodedState, SliceError> {
     let damaged = |error: String| SliceError::Damaged(F::NAME.to_owned(), error);
     let bytes = rmp_serde::to_vec_named(state).map_err(|error| damaged(error.to_string()))?;
     let bytes = zstd::encode_all(&bytes[..], LEVEL).map_err(|error| damaged(error.to_string()))?;
+    Ok(EncodedState {
+        name: F::NAME.to_owned(),
+        version: F::VERSION,
+        bytes,
+    })
+}
+
+fn decode<F: Fold>(states: &[EncodedState], build: &str) -> Result<F, SliceError> {
+    let damaged = |error: &str| SliceError::Damaged(F::NAME.to_owned(), error.to_owned());
+    let state = states.iter().find(|state| state.name == F::NAME);
+    let state = state.ok_or_else(|| damaged("it is not there"))?;
+    if state.version != F::VERSION {
+        return Err(SliceError::State {
+            name: F::NAME.to_owned(),
+            has: state.version,
+            reads: F::VERSION,
+            build: build.to_owned(),
+        });
+    }
+    let bytes = zstd::decode_all(&state.bytes[..]).map_err(|error| damaged(&error.to_string()))?;
+    rmp_serde::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
     let mut data = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         for digit in [byte >> 4, byte & 15] {
             data.extend(char::from_digit(u32::from(digit), 16));
         }
     }
-    let version = F::VERSION;
-    Ok((F::NAME.to_owned(), Packed { version, data }))
+    data
 }
 
-fn unpack<F: Fold>(head: &Head) -> Result<F, SliceError> {
-    let damaged = |error: &str| SliceError::Damaged(F::NAME.to_owned(), error.to_owned());
-    let packed = head
-        .states
-        .get(F::NAME)
-        .ok_or_else(|| damaged("it is not there"))?;
-    if packed.version != F::VERSION {
-        return Err(SliceError::State {
-            name: F::NAME.to_owned(),
-            has: packed.version,
-            reads: F::VERSION,
-            build: head.build.clone(),
-        });
-    }
-    let digits = packed.data.as_bytes().chunks(2);
+fn of_hexadecimal(data: &str) -> Option<Vec<u8>> {
     let byte = |pair: &[u8]| {
-        let text = std::str::from_utf8(pair)
-            .ok()
-            .filter(|text| text.len() == 2)?;
+        let text = std::str::from_utf8(pair).ok()?;
+        let text = Some(text).filter(|text| text.len() == 2)?;
         u8::from_str_radix(text, 16).ok()
     };
-    let bytes: Option<Vec<u8>> = digits.map(byte).collect();
-    let bytes = bytes.ok_or_else(|| damaged("not hexadecimal"))?;
-    let bytes = zstd::decode_all(&bytes[..]).map_err(|error| damaged(&error.to_string()))?;
-    rmp_serde::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))
+    data.as_bytes().chunks(2).map(byte).collect()
 }

@@ -1,7 +1,6 @@
 //! All integration tests in one binary, which links once: one module per file.
 
 mod anonymous;
-mod archive;
 mod classes;
 mod cluster;
 mod common;
@@ -12,6 +11,7 @@ mod grants;
 mod health;
 mod ledger;
 mod limits;
+mod log_file;
 mod nights;
 mod places;
 mod plan;

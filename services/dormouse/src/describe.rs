@@ -3,8 +3,8 @@
 mod serving;
 
 use dormouse_messages::events::{
-    ContainerExited, JobReleased, JobRevised, NodeDrained, NodeLabelled, Outcome, PlacementRefused,
-    SubmissionsShed, TenantConfigured,
+    ContainerExited, JobReleased, JobRevised, LogArchived, NodeDrained, NodeLabelled, Outcome,
+    PlacementRefused, SubmissionsShed, TenantConfigured,
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
@@ -105,6 +105,7 @@ pub fn describe(event: &Event) -> String {
         Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
         Event::NodeFenced(e) => format!("its containers have ended: {}", e.reason),
         Event::ClockStepped(e) => format!("by {} ms, at event {}", e.by_ms, e.sequence),
+        Event::LogArchived(e) => archived(e),
         Event::NodeRecovered(_) => "a member again".to_owned(),
         Event::NodeQuarantined(e) => format!("until {}: {}", e.until, e.reason),
         Event::NodeReadmitted(_) => "tried again".to_owned(),
@@ -238,6 +239,20 @@ fn shed(event: &SubmissionsShed) -> String {
         event.until.seconds_since(event.since),
         event.max_rate
     )
+}
+
+fn archived(event: &LogArchived) -> String {
+    let mut text = format!(
+        "segment {}, events {} to {}, in {}",
+        event.number, event.first, event.last, event.place
+    );
+    if event.findings > 0 {
+        text.push_str(&format!(
+            "; {} decisions did not come out again",
+            event.findings
+        ));
+    }
+    text
 }
 
 fn labelled(event: &NodeLabelled) -> String {
@@ -487,6 +502,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NodeLost(_)
         | Event::NodeFenced(_)
         | Event::ClockStepped(_)
+        | Event::LogArchived(_)
         | Event::NodeRecovered(_)
         | Event::NodeQuarantined(_)
         | Event::NodeReadmitted(_)

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dormouse_admission::{Admission, AdmissionState, recorded, shed};
 use dormouse_autoscaler::Autoscaler;
+use dormouse_bucket::{BucketSettings, Place};
 use dormouse_checkpointer::Checkpointer;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep, Key, Trust, read_secret};
 use dormouse_messages::events::{GatewayLost, NodeFenced, NodeLost};
 use dormouse_messages::{Decider, Event, NodeId, Writer};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::{Contain, IfGone};
-use dormouse_node_agent::store::settings::{Place, StoreSettings};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_runtime::{
@@ -338,14 +338,14 @@ fn contain(args: &ServeArgs) -> Option<Contain> {
 }
 
 /// With an object store, the folder is the node's own.
-fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreSettings>) {
+fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<BucketSettings>) {
     match args.checkpoints.clone() {
         None => (local.checkpoint_dir.clone(), None),
         Some(Place::Folder(folder)) => (folder, None),
         Some(Place::S3(url)) => {
             let options = args.checkpoints_options.clone();
             let folder = local.layout().node().join("checkpoints");
-            (folder, Some(StoreSettings { url, options }))
+            (folder, Some(BucketSettings { url, options }))
         }
     }
 }

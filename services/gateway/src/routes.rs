@@ -224,6 +224,7 @@ impl Routes {
             | Event::MemberAcknowledged(_)
             | Event::ServiceMeasured(_)
             | Event::NotebookWarned(_)
+            | Event::LogArchived(_)
             | Event::ClockStepped(_)
             | Event::WebhookConfigured(_)
             | Event::KeyCreated(_)

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dormouse_bucket::BucketSettings;
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, Gpu};
 use dormouse_messages::job::Mount;
 use dormouse_messages::policy::LeaseTerm;
@@ -13,7 +14,6 @@ use dormouse_messages::{Amounts, NodeId};
 use crate::layout::Layout;
 use crate::nvml;
 use crate::rotate::LogBounds;
-use crate::store::settings::StoreSettings;
 use crate::user::User;
 
 /// The runtime of the containers.
@@ -131,7 +131,7 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Root of the checkpoints, shared by the cluster unless checkpoints go to a store.
     pub checkpoint_dir: PathBuf,
-    pub checkpoint_store: Option<StoreSettings>,
+    pub checkpoint_store: Option<BucketSettings>,
     /// Term of the lease. `None`: the policy on the log decides.
     pub lease: Option<LeaseTerm>,
     /// True if containers end without a renewed lease. False if the broker runs in this process.

@@ -21,6 +21,7 @@ use crate::exec::Execs;
 use crate::jupyter::{TOKEN_QUERY, TokenQuery};
 use crate::logs::Alive;
 use crate::snapshot::AgentSnapshot;
+use crate::store::Store;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, TokenAsked, Wires};
 
 const WAITING: usize = 1_024;
@@ -36,7 +37,9 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
         error,
     })?;
     let settings = config.checkpoint_store.as_ref();
-    let checkpoints = settings.map(|it| it.open(Handle::current())).transpose()?;
+    let checkpoints = settings
+        .map(|it| Store::open(it, Handle::current()))
+        .transpose()?;
     let kept = AgentSnapshot::load(config, log).await;
     tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);

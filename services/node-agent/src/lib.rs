@@ -121,7 +121,7 @@ pub enum AgentError {
     #[error(transparent)]
     LogLost(#[from] dormouse_runtime::LogWentBack),
     #[error(transparent)]
-    Checkpoints(#[from] store::settings::SettingsError),
+    Checkpoints(#[from] dormouse_bucket::SettingsError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("the agent's thread has failed; see its log")]

@@ -28,6 +28,7 @@ const fn service(writer: Writer) -> &'static str {
         Writer::Node => "dormouse-agent",
         Writer::Autoscaler => "dormouse-autoscaler",
         Writer::Gateway => "dormouse-gateway",
+        Writer::Archiver => "dormouse-archiver",
     }
 }
 

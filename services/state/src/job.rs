@@ -16,7 +16,7 @@ use dormouse_messages::{
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
-use super::incarnation::{Life, LifeContainer, LifePhase};
+use super::incarnation::{Life, LifePhase};
 use super::limits::Limits;
 use super::precedence::Precedence;
 use super::tasks::TaskSet;

@@ -43,14 +43,15 @@ impl Renamer {
     /// The event cannot be written or read.
     pub fn rename(&mut self, recorded: &Recorded) -> Result<Option<Recorded>, CodecError> {
         match recorded.event() {
-            // Tokens are digests of the old names, and keys name people.
+            // Tokens and manifests are digests of the old names, and keys name people.
             None
             | Some(
                 Event::PlanAccepted(_)
                 | Event::PlanMissed(_)
                 | Event::KeyCreated(_)
                 | Event::KeyRotated(_)
-                | Event::KeyRevoked(_),
+                | Event::KeyRevoked(_)
+                | Event::LogArchived(_),
             ) => return Ok(None),
             Some(_) => {}
         }

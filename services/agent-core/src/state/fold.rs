@@ -383,6 +383,7 @@ impl AgentState {
             | Event::GatewayLeft(_)
             | Event::GatewayUnrouted(_)
             | Event::GatewayLost(_)
+            | Event::LogArchived(_)
             | Event::ClockStepped(_)
             // Passed on at once by a live agent.
             | Event::PartitionWarned(_)

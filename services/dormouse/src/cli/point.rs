@@ -4,19 +4,48 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
+use dormouse_archive::{Archive, ArchiveError};
+use dormouse_bucket::Place;
 use dormouse_messages::{TenantId, Timestamp};
 
 use super::since::seconds;
 
-/// The log to read: a file or the cluster's log.
-#[derive(Debug, Clone, Args)]
+/// The log to read: a file, an archive, or the cluster's log.
+#[derive(Debug, Clone, Default, Args)]
 pub struct LogFileArg {
     /// Read a log file instead of the cluster's log.
     #[arg(long = "log", value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Read an archive instead of the cluster's log: a folder, or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "PLACE", conflicts_with = "file")]
+    pub archive: Option<Place>,
+    /// Options and credentials of the archive's bucket, as AWS_…=VALUE lines in a file readable by its owner
+    /// only; they override the environment.
+    #[arg(
+        long,
+        env = "DORMOUSE_ARCHIVE_OPTIONS",
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub archive_options: Option<PathBuf>,
 }
 
 impl LogFileArg {
+    /// True if neither a file nor an archive is named.
+    pub const fn is_cluster(&self) -> bool {
+        self.file.is_none() && self.archive.is_none()
+    }
+
+    /// Opens the named archive.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn archive(&self) -> Result<Option<Archive>, ArchiveError> {
+        let options = self.archive_options.as_deref();
+        let place = self.archive.as_ref();
+        place.map(|place| Archive::open(place, options)).transpose()
+    }
+
     /// Returns the paths that the command reads.
     pub fn read(&self) -> Vec<&Path> {
         self.file.as_deref().into_iter().collect()

@@ -30,6 +30,7 @@ pub async fn run(
         Some(file) => {
             let log = LogFileArg {
                 file: Some(file.to_owned()),
+                ..LogFileArg::default()
             };
             let other = PointArgs {
                 log,

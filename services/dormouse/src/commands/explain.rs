@@ -6,7 +6,7 @@ use clap::Args;
 use comfy_table::Cell;
 use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, SOLVES, Subject};
 
-use super::history::open_at;
+use super::history::open_near;
 use crate::cli::global::Output;
 use crate::cli::point::PointArgs;
 use crate::clock::steady_s;
@@ -18,7 +18,7 @@ use crate::render::{Style, date, right};
 /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
+    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
 )]
 pub struct ExplainArgs {
     /// A job (tenant/name), epoch/N, or the word tenant or node before a name.
@@ -41,7 +41,7 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let subject = subject(args)?;
     let viewer = args.point.tenant.clone();
     let mut explainer = Explainer::new(subject, viewer, args.solves).timed(steady_s);
-    let reading = open_at(context, &args.point).await?;
+    let reading = open_near(context, &args.point).await?;
     if let Some(states) = reading.states()? {
         explainer = explainer.starting_from(states.fork, states.model);
     }

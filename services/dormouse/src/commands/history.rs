@@ -1,15 +1,17 @@
-//! Reads history: the cluster's log, or an exported one.
+//! Reads history: the cluster's log, an archive, or an exported log.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use dormouse_archive::{Archive, Start};
 use dormouse_messages::{Fold, JobId, LogClock, Recorded, Sequence, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, ClusterAnswer};
 use dormouse_replay::history::slice::States;
-use dormouse_replay::{ArchiveError, LogReader};
+use dormouse_replay::log_file::Row;
+use dormouse_replay::{LogFileError, LogReader};
 use dormouse_runtime::{Log, LogItem};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -30,6 +32,11 @@ pub enum History {
         first: Option<Recorded>,
         rest: Box<LogReader>,
     },
+    Archive {
+        archive: Archive,
+        log: String,
+        start: Box<Start>,
+    },
 }
 
 impl History {
@@ -38,6 +45,13 @@ impl History {
     /// # Errors
     /// If the file is missing or is no log, or there is no cluster.
     pub async fn open(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
+        if let Some(archive) = log.archive()? {
+            return Ok(Self::Archive {
+                log: archive.log().await?,
+                archive,
+                start: Box::default(),
+            });
+        }
         let Some(file) = &log.file else {
             return Ok(Self::Cluster(context.connect().await?));
         };
@@ -53,10 +67,10 @@ impl History {
     /// # Errors
     /// Those of [`History::open_whole`].
     pub async fn open_to_ask(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
-        match log.file {
-            None => Ok(Self::Cluster(context.connect_as_holder().await?)),
-            Some(_) => Self::open_whole(context, log).await,
+        if log.is_cluster() {
+            return Ok(Self::Cluster(context.connect_as_holder().await?));
         }
+        Self::open_whole(context, log).await
     }
 
     /// Resolves a job; in a file, a bare name belongs to `default`.
@@ -66,7 +80,7 @@ impl History {
     pub fn job(&self, named: &NamedJob) -> anyhow::Result<JobId> {
         match self {
             Self::Cluster(log) => key_identity::job(log, named),
-            Self::File { .. } => Ok(named.id.clone()),
+            Self::File { .. } | Self::Archive { .. } => Ok(named.id.clone()),
         }
     }
 
@@ -91,6 +105,17 @@ impl History {
         Ok(history)
     }
 
+    /// Lets an archive begin with its newest states that are not after the event or the time.
+    ///
+    /// # Errors
+    /// If the archive is damaged, does not answer, or its states are of another build.
+    pub async fn near(mut self, to: Option<u64>, until: Option<Timestamp>) -> anyhow::Result<Self> {
+        if let Self::Archive { archive, start, .. } = &mut self {
+            **start = archive.start(to.map(Sequence), until).await?;
+        }
+        Ok(self)
+    }
+
     /// True for a file that begins with states.
     pub fn is_slice(&self) -> bool {
         matches!(self, Self::File { rest, .. } if rest.head().is_some())
@@ -103,6 +128,7 @@ impl History {
     pub fn states(&self) -> anyhow::Result<Option<States>> {
         match self {
             Self::File { rest, .. } => Ok(rest.head().map(States::of_head).transpose()?),
+            Self::Archive { start, .. } => Ok(start.states.clone()),
             Self::Cluster(_) => Ok(None),
         }
     }
@@ -117,6 +143,7 @@ impl History {
         match self {
             Self::Cluster(log) => log.identity(),
             Self::File { rest, .. } => rest.log().to_owned(),
+            Self::Archive { log, .. } => log.clone(),
         }
     }
 
@@ -146,6 +173,17 @@ impl History {
     ) -> anyhow::Result<()> {
         let (first, rest) = match self {
             Self::Cluster(log) => return read_log_while(&log, from, to, each).await,
+            Self::Archive { archive, start, .. } => {
+                let wanted = from..=to.unwrap_or(u64::MAX);
+                let read = archive.read(&start, |row| match row {
+                    Row::Event(recorded) if wanted.contains(&recorded.sequence.0) => {
+                        Ok::<_, anyhow::Error>(each(&Arc::new(recorded))?.is_continue())
+                    }
+                    row => Ok(row.sequence().0 <= *wanted.end()),
+                });
+                read.await?;
+                return Ok(());
+            }
             Self::File { first, rest } => (first, rest),
         };
         for recorded in first.map(Ok).into_iter().chain(rest) {
@@ -165,18 +203,27 @@ impl History {
     /// # Errors
     /// A refusal, or no answer.
     pub async fn ask<T: DeserializeOwned>(self, name: &str, request: Value) -> anyhow::Result<T> {
-        let states = self.states()?;
-        let (first, rest) = match self {
-            Self::Cluster(log) => return query(&log, name, request).await,
-            Self::File { first, rest } => (first, rest),
-        };
+        let near = self.near(None, None).await?;
+        let states = near.states()?;
         let mut model = states.map_or_else(ReadModel::default, |states| states.model);
-        let mut fold = |recorded: &Recorded| {
-            model.evolve(recorded);
-            Ok::<(), ArchiveError>(())
-        };
-        first.as_ref().map_or(Ok(()), &mut fold)?;
-        rest.look(fold)?;
+        match near {
+            Self::Cluster(log) => return query(&log, name, request).await,
+            Self::File { first, rest } => {
+                let mut fold = |recorded: &Recorded| {
+                    model.evolve(recorded);
+                    Ok::<(), LogFileError>(())
+                };
+                first.as_ref().map_or(Ok(()), &mut fold)?;
+                rest.look(fold)?;
+            }
+            archive @ Self::Archive { .. } => {
+                let fold = |recorded: &Arc<Recorded>| {
+                    model.evolve(recorded);
+                    Ok(())
+                };
+                archive.read(1, None, fold).await?;
+            }
+        }
         let now = model.cluster.now;
         let answer = queries::answer(&model, name, request, now)
             .map_err(|error| Coded::new(error.code, error.message))?;
@@ -244,7 +291,9 @@ async fn time_of(
         return Ok(time);
     };
     let mut found = None;
+    let before = Some(sequence.saturating_sub(1));
     let history = History::open_whole(context, log).await?;
+    let history = history.near(before, None).await?;
     let mut clock = history.clock()?;
     let read = history.read(1, Some(sequence), |recorded| {
         let at = clock.pass(recorded);
@@ -285,8 +334,9 @@ impl Times {
             let now = last.plus_ms(quiet_ms);
             return Ok(Self { last, now });
         }
+        let history = history.near(None, None).await?;
         let mut clock = history.clock()?;
-        let is_file = matches!(history, History::File { .. });
+        let is_file = !matches!(history, History::Cluster(_));
         let read = history.read(1, None, |recorded| {
             clock.pass(recorded);
             Ok(())
@@ -339,6 +389,16 @@ pub async fn open_at(context: &Context, point: &PointArgs) -> anyhow::Result<Rea
         to,
         until,
     })
+}
+
+/// Opens the log for reading up to the requested place, an archive from its nearest states.
+///
+/// # Errors
+/// Those of [`open_at`] and [`History::near`].
+pub async fn open_near(context: &Context, point: &PointArgs) -> anyhow::Result<Reading> {
+    let mut reading = open_at(context, point).await?;
+    reading.history = reading.history.near(reading.to, reading.until).await?;
+    Ok(reading)
 }
 
 impl Reading {

@@ -21,7 +21,7 @@ use crate::print;
 
 /// Read the log
 #[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.dmlog")]
+#[command(after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.parquet")]
 pub enum LogCommand {
     /// Print events as they happen
     #[command(
@@ -35,9 +35,9 @@ pub enum LogCommand {
         #[arg(long, value_name = "NAME")]
         who: Option<String>,
     },
-    /// Write the log to a file: JSON lines, or a compact archive if it ends in .dmlog
+    /// Write the log to a file: JSON lines, or Parquet if it ends in .parquet
     #[command(
-        after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.dmlog --to 4712\n  dormouse log export | jq .type\n  dormouse log export --log log.dmlog -o log.jsonl     # an archive as JSON lines\n\n-o names the file here; without it the events go to the standard output."
+        after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.parquet --to 4712\n  dormouse log export | jq .type\n  dormouse log export --log log.parquet -o log.jsonl     # Parquet as JSON lines\n\n-o names the file here; without it the events go to the standard output."
     )]
     Export {
         /// First sequence.
@@ -52,7 +52,7 @@ pub enum LogCommand {
     /// Write a part of the log that can be read alone: the states before the range, and the events of the
     /// range
     #[command(
-        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They have versions; a build with others says which build to use."
+        after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.parquet -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They have versions; a build with others says which build to use."
     )]
     Slice {
         /// First and last sequence; either may be left out.
@@ -66,7 +66,7 @@ pub enum LogCommand {
     },
     /// Write the log as a trace for Perfetto (ui.perfetto.dev): nodes and jobs as tracks
     #[command(
-        after_help = "Examples:\n  dormouse log trace -o cluster.pftrace\n  dormouse log trace --log log.dmlog --at 4712 -o cluster.pftrace"
+        after_help = "Examples:\n  dormouse log trace -o cluster.pftrace\n  dormouse log trace --log log.parquet --at 4712 -o cluster.pftrace"
     )]
     Trace {
         #[command(flatten)]
@@ -138,7 +138,7 @@ pub async fn run(context: &Context, command: &LogCommand) -> anyhow::Result<u8> 
 /// If the log cannot be followed.
 pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> anyhow::Result<u8> {
     let output = context.output()?;
-    let (sequence, since) = bounds(context, from, &LogFileArg { file: None }).await?;
+    let (sequence, since) = bounds(context, from, &LogFileArg::default()).await?;
     let log = context.connect().await?;
     let head = log.head().await?;
     let from = match (sequence, since) {

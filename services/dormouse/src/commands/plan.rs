@@ -99,7 +99,7 @@ pub fn planned(
 /// # Errors
 /// If the log cannot be read.
 pub async fn again(context: &Context, tenant: &TenantId, document: &Value) -> anyhow::Result<Plan> {
-    let history = forkable(context, &LogFileArg { file: None }).await?;
+    let history = forkable(context, &LogFileArg::default()).await?;
     let subject = Subject::Job(tenant.clone(), document.clone());
     planned(&history, &subject, 0, Some(crate::clock::now()))
 }

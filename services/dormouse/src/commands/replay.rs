@@ -43,7 +43,7 @@ pub enum ReplayCommand {
     },
     /// Find the first decision on which another policy, this build, or another log differs
     #[command(
-        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed is the question of `dormouse whatif`."
+        after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.parquet\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.parquet                      # this build against the one that decided\n  dormouse replay diff --log old.parquet --against new.parquet  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed is the question of `dormouse whatif`."
     )]
     Diff {
         /// Fields of the other policy: policy.FIELD=VALUE.
@@ -57,7 +57,7 @@ pub enum ReplayCommand {
     },
     /// Find the first event after which a condition holds
     #[command(
-        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is looked for by halving; everything else after every event, so that the place is the first one also where a metric crosses its value again and again. Nothing is read behind the place."
+        after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.parquet\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.parquet     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is looked for by halving; everything else after every event, so that the place is the first one also where a metric crosses its value again and again. Nothing is read behind the place."
     )]
     Bisect {
         /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
@@ -268,6 +268,7 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
     let mut last = 0;
     let (to, until) = history::bounds(context, at, log).await?;
     let history = History::open_whole(context, log).await?;
+    let history = history.near(to, until).await?;
     if let Some(states) = history.states()? {
         (model, last, now) = (states.model, states.fork.sequence.0, states.fork.now);
     }

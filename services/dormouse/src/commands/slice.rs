@@ -65,7 +65,7 @@ pub async fn slice(
     log: &LogFileArg,
 ) -> anyhow::Result<u8> {
     let file = target(context, "slice.jsonl")?;
-    if file.extension().is_some_and(|ending| ending == "dmlog") {
+    if file.extension().is_some_and(|ending| ending == "parquet") {
         bail!(
             "a slice is a file of lines; name it {}",
             file.with_extension("jsonl").display()

@@ -82,7 +82,7 @@ pub async fn run(context: &Context, command: &WebhookCommand) -> anyhow::Result<
 }
 
 async fn configured(context: &Context) -> anyhow::Result<Hooks> {
-    let history = History::open(context, &LogFileArg { file: None }).await?;
+    let history = History::open(context, &LogFileArg::default()).await?;
     let mut hooks = Hooks::default();
     let read = history.read(1, None, |recorded| {
         hooks.evolve(recorded);

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use dormouse_bucket::Place;
 use dormouse_messages::events::Gpu;
 use dormouse_messages::{Amounts, GatewayId, NodeId};
-use dormouse_node_agent::store::settings::Place;
 
 use crate::cli::node::{KeepArgs, RuntimeArg, capacity, gpu, label, taint};
 use crate::cli::streams::StreamArgs;
@@ -51,7 +51,7 @@ fn gone_after(text: &str) -> Result<Duration, String> {
 /// Run one service of a cluster
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.dmlog                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
+    after_help = "Examples:\n  dormouse serve optimizer --server nats://broker:4222\n  dormouse serve agent --node n1 --capacity cpu=16,memory=64Gi --runtime docker\n  dormouse serve gateway --name g0 --listen 0.0.0.0:8080 --url http://serving.example.org --secret gateway.secret\n  dormouse serve web --log log.parquet                # the page, of a log file\n\nRun two copies of a service: the second stands by and takes over within seconds. Gateways all work at once, each under its own name."
 )]
 pub struct ServeArgs {
     /// Service to run.

@@ -15,7 +15,7 @@ const IMPURE: [&str; 8] = [
     "opentelemetry",
 ];
 
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -39,6 +39,18 @@ const ALLOWED: [(&str, &[&str]); 22] = [
         "dormouse-checkpointer",
         &["dormouse-messages", "dormouse-state"],
     ),
+    ("dormouse-archiver", &["dormouse-messages"]),
+    ("dormouse-bucket", &[]),
+    (
+        "dormouse-archive",
+        &[
+            "dormouse-archiver",
+            "dormouse-bucket",
+            "dormouse-messages",
+            "dormouse-replay",
+            "dormouse-runtime",
+        ],
+    ),
     ("dormouse-shell", &["dormouse-messages"]),
     ("dormouse-agent-core", &["dormouse-messages"]),
     ("dormouse-runtime", &["dormouse-messages", "dormouse-shell"]),
@@ -46,6 +58,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
         "dormouse-node-agent",
         &[
             "dormouse-agent-core",
+            "dormouse-bucket",
             "dormouse-gpu-share",
             "dormouse-spawn",
             "dormouse-messages",
@@ -81,6 +94,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "dormouse-optimizer",
             "dormouse-placer",
             "dormouse-checkpointer",
+            "dormouse-archiver",
             "dormouse-autoscaler",
         ],
     ),
@@ -104,7 +118,10 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "dormouse-optimizer",
             "dormouse-placer",
             "dormouse-checkpointer",
+            "dormouse-archive",
+            "dormouse-archiver",
             "dormouse-autoscaler",
+            "dormouse-bucket",
             "dormouse-node-agent",
             "dormouse-gateway",
             "dormouse-webhook",
@@ -113,7 +130,8 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ),
 ];
 
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
+    "dormouse-archiver",
     "dormouse-messages",
     "dormouse-shell",
     "dormouse-agent-core",

@@ -182,7 +182,7 @@ fn a_log_is_exported_imported_and_replayed() {
     let turned = ["timeline", "jobs", "--from", &last, "--to", "1"];
     let turned = cluster.run(&[&turned[..], &["--log", file]].concat());
     assert!(turned.err.contains("is before --from"), "{turned:?}");
-    let archive = file.replace(".jsonl", ".dmlog");
+    let archive = file.replace(".jsonl", ".parquet");
     let again = file.replace(".jsonl", "-again.jsonl");
     let export =
         |from: &str, to: &str| cluster.run_with(&["log", "export", "--log", from], &["-o", to]);

@@ -12,13 +12,12 @@
 //!    boot.
 //! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
-//! All work runs on the runtime that opened the store ([`settings`]).
+//! All work runs on the runtime that opened the store.
 
 mod cached;
 pub mod fetch;
 pub mod manifest;
 pub mod retain;
-pub mod settings;
 pub mod upload;
 
 use std::collections::BTreeMap;
@@ -32,6 +31,7 @@ use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use dormouse_bucket::{BucketSettings, SettingsError};
 use dormouse_messages::{Incarnation, JobId};
 
 const MANIFEST: &str = "manifest.json";
@@ -150,6 +150,18 @@ impl<T> Drop for Task<T> {
 }
 
 impl Store {
+    /// Opens a bucket without a request to it. `runtime` runs the store's work.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn open(settings: &BucketSettings, runtime: Handle) -> Result<Self, SettingsError> {
+        let bucket = settings.open()?;
+        Self::over(bucket, &settings.url, runtime).map_err(|why| SettingsError::Store {
+            url: settings.url.clone(),
+            why,
+        })
+    }
+
     /// Creates a store over `objects`, with its work on `runtime`.
     ///
     /// # Errors

@@ -12,12 +12,13 @@ use crate::streams::STREAMS_LEASE;
 pub(crate) const LEASE: &str = "accounts";
 
 /// Services with a key each.
-pub const SERVICES: [&str; 8] = [
+pub const SERVICES: [&str; 9] = [
     "admission",
     "optimizer",
     "placer",
     "checkpointer",
     "autoscaler",
+    "archiver",
     "api",
     "webhook",
     "operator",

@@ -58,7 +58,7 @@ pub enum ServiceError {
         build: String,
     },
     #[error(
-        "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export -o log.dmlog --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
+        "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export -o log.parquet --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
     )]
     Contradiction {
         service: &'static str,

@@ -117,7 +117,7 @@ impl Queues {
             ByWriter::Placer(event) => self.evolve_placer(event),
             ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
             ByWriter::Node(event) => self.evolve_node(event),
-            ByWriter::Autoscaler(_) | ByWriter::Gateway(_) => {}
+            ByWriter::Autoscaler(_) | ByWriter::Gateway(_) | ByWriter::Archiver(_) => {}
         }
         event
     }

@@ -1,15 +1,16 @@
 //! A log's events, packed by the thousand in an unnamed file.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use dormouse_messages::Recorded;
-use dormouse_replay::archive;
 
 /// Larger chunks pack no better.
 pub const EVENTS: usize = 1_024;
+
+const ZSTD_LEVEL: i32 = 3;
 
 #[derive(Debug, Clone, Copy)]
 struct Place {
@@ -46,7 +47,7 @@ impl Chunks {
         if self.open.len() < EVENTS {
             return Ok(());
         }
-        let packed = archive::pack(self.open.iter().map(|it| &**it))?;
+        let packed = pack(&self.open)?;
         let file = match &self.file {
             Some(file) => file,
             None => self.file.insert(Arc::new(tempfile::tempfile()?)),
@@ -91,18 +92,34 @@ impl Part {
             if let Some(file) = &self.file {
                 file.read_exact_at(&mut packed, place.offset)?;
             }
-            let unpacked = archive::unpack(&packed, |recorded| {
+            for line in BufReader::new(zstd::Decoder::new(&packed[..])?).lines() {
+                let line = line?;
                 if skip > 0 {
                     skip -= 1;
-                    return true;
+                    continue;
+                }
+                if left == 0 {
+                    break;
                 }
                 left -= 1;
+                let (_, recorded) = Recorded::from_json(&line).map_err(io::Error::other)?;
                 each(&Arc::new(recorded));
-                left > 0
-            });
-            unpacked.map_err(io::Error::other)?;
+            }
         }
         self.open.iter().for_each(each);
         Ok(())
     }
+}
+
+/// Packs events as JSON lines.
+fn pack(events: &[Arc<Recorded>]) -> io::Result<Vec<u8>> {
+    let mut packed = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+    for recorded in events {
+        writeln!(
+            packed,
+            "{}",
+            recorded.to_json("").map_err(io::Error::other)?
+        )?;
+    }
+    packed.finish()
 }

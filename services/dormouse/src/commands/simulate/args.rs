@@ -12,7 +12,7 @@ use dormouse_replay::serving::traces::Kind as Trace;
 /// Simulate a cluster: the real services over a virtual clock
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse simulate scenario.json\n  dormouse simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse simulate table2:1..20 --policy dorm-3,default\n  dormouse simulate scenario.json --log log.dmlog && dormouse replay verify --log log.dmlog\n  dormouse simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse simulate --faults 1..100\n  dormouse simulate serving:a serving:b serving:c --seeds 1..10"
+    after_help = "Examples:\n  dormouse simulate scenario.json\n  dormouse simulate scenario.json --policy static,dorm-3,default --report report.html\n  dormouse simulate scenario.json --set policy.theta1=0.1,0.2 --set costs.adjustment_s=60 -o json\n  dormouse simulate table2:1..20 --policy dorm-3,default\n  dormouse simulate scenario.json --log log.parquet && dormouse replay verify --log log.parquet\n  dormouse simulate --generate trace --seed 7 --jobs 5000 --nodes 100 > trace.json\n  dormouse simulate --faults 1..100\n  dormouse simulate serving:a serving:b serving:c --seeds 1..10"
 )]
 pub struct SimulateArgs {
     /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
@@ -27,7 +27,7 @@ pub struct SimulateArgs {
     /// Policies to compare: scenario (its own), default, static, drf, dorm-1, dorm-2, dorm-3.
     #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
     pub policies: Vec<String>,
-    /// Write the log of the simulated cluster: JSON lines, or an archive if it ends in .dmlog.
+    /// Write the log of the simulated cluster: JSON lines, or Parquet if it ends in .parquet.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Write one page that compares the runs, with charts.

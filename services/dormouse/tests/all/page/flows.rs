@@ -342,7 +342,7 @@ fn a_token_opens_the_page() {
         .expect("openssl");
     assert!(made.status.success(), "{made:?}");
     let port = free_port();
-    let log = folder.path().join("log.dmlog");
+    let log = folder.path().join("log.parquet");
     simulate(&log);
     let mut child = dormouse()
         .args(["serve", "web", "--page", &format!("0.0.0.0:{port}")])

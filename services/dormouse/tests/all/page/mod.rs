@@ -24,7 +24,7 @@ struct Served {
 impl Served {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = folder.path().join("log.dmlog");
+        let log = folder.path().join("log.parquet");
         simulate(&log);
         Self::of(folder, log, &[])
     }

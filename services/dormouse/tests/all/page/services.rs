@@ -6,7 +6,7 @@ use super::browser::Theme;
 use super::{Served, dormouse, tools};
 
 fn simulated(folder: &std::path::Path) -> std::path::PathBuf {
-    let (scenario, log) = (folder.join("scenario.json"), folder.join("log.dmlog"));
+    let (scenario, log) = (folder.join("scenario.json"), folder.join("log.parquet"));
     let document = json!({
         "scenario": "rising", "horizon_s": 1800,
         "nodes": [{"name": "n0", "capacity": {"cpu": 4}}],

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::{Node, SAVER, URL, end, place, runtime, sh, until, wait_saved, wait_step};
 use crate::common::*;
+use dormouse_bucket::BucketSettings;
 use dormouse_messages::Incarnation;
 use dormouse_node_agent::logs_path;
-use dormouse_node_agent::store::settings::StoreSettings;
+use dormouse_node_agent::store::Store;
 use tempfile::TempDir;
 
 const SECRET: &str = "a-secret-that-is-nowhere-else";
@@ -69,7 +70,7 @@ impl Server {
         answer
     }
 
-    fn settings(&self) -> StoreSettings {
+    fn settings(&self) -> BucketSettings {
         let path = self.folder.path().join("store.env");
         let text = format!(
             "AWS_ENDPOINT=http://127.0.0.1:{}\nAWS_ALLOW_HTTP=true\nAWS_REGION=us-east-1\nAWS_ACCESS_KEY_ID=dormouse\nAWS_SECRET_ACCESS_KEY={SECRET}\nAWS_SERVER_SIDE_ENCRYPTION=AES256\n",
@@ -77,7 +78,7 @@ impl Server {
         );
         fs::write(&path, text).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
-        StoreSettings {
+        BucketSettings {
             url: URL.to_owned(),
             options: Some(path),
         }
@@ -99,7 +100,7 @@ fn figures_of_a_store() {
         return;
     };
     let runtime = runtime();
-    let store = server.settings().open(runtime.handle().clone());
+    let store = Store::open(&server.settings(), runtime.handle().clone());
     let store = store.expect("opened");
     for mib in [1_usize, 100] {
         let mut spent: Vec<[Duration; 3]> = (1..=5)
@@ -147,7 +148,7 @@ fn a_job_moves_to_a_node_that_shares_no_folder_and_goes_on_from_its_step() {
         return;
     };
     let (runtime, log) = (runtime(), FakeLog::default());
-    let store = server.settings().open(runtime.handle().clone());
+    let store = Store::open(&server.settings(), runtime.handle().clone());
     let store = store.expect("opened");
     let (first, second) = (Node::new(NODE), Node::new("n1"));
     let _first = Running::with_store(&log, first.config(), &store);

@@ -24,7 +24,7 @@ fn a_simulated_log_reads_back_as_it_was() {
     simulate(&scenario, &Options::default(), each, |_| {}).expect("simulates");
     assert!(events.len() > 2_100, "{}", events.len());
     let dir = tempfile::tempdir().expect("a folder");
-    let path = dir.path().join("log.dmlog");
+    let path = dir.path().join("log.parquet");
     let mut writer = LogWriter::create(&path, "test").expect("creates");
     for recorded in &events {
         writer.write(recorded).expect("writes");

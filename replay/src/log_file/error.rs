@@ -1,17 +1,17 @@
 //! Faults of log files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::output::OutputError;
 
 /// A fault of a log file.
 #[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
+pub enum LogFileError {
     #[error("{path}")]
     File {
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error of the operating system, or of the form.
         source: io::Error,
     },
     #[error(transparent)]
@@ -23,4 +23,13 @@ pub enum ArchiveError {
         number: u64,
         error: String,
     },
+}
+
+impl LogFileError {
+    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
 }

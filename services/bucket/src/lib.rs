@@ -1,6 +1,7 @@
-//! The settings of a checkpoint store. Credentials come from the agent's environment (`AWS_ACCESS_KEY_ID`,
-//! …), a private file, or a role. No job sees them.
+//! Folders and buckets as object stores, for checkpoints and for the archive. Credentials come from the
+//! environment (`AWS_ACCESS_KEY_ID`, …), a private file, or a role. No job sees them.
 
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,16 +9,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::RetryConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
-use tokio::runtime::Handle;
+use object_store::local::LocalFileSystem;
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, RetryConfig};
 
-use super::Store;
-
-/// Retry time for a store that does not answer. After it the checkpoint has failed.
+/// Retry time for a store that does not answer.
 const RETRIED: Duration = Duration::from_secs(60);
 
-/// The operator's place for checkpoints.
+/// A place for objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     Folder(PathBuf),
@@ -42,9 +42,63 @@ impl FromStr for Place {
     }
 }
 
-/// A store's settings.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => folder.display().fmt(f),
+            Self::S3(url) => f.write_str(url),
+        }
+    }
+}
+
+impl Place {
+    /// Makes a folder that is not there yet. A bucket has none to make.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn make(&self) -> Result<(), SettingsError> {
+        let Self::Folder(folder) = self else {
+            return Ok(());
+        };
+        fs::create_dir_all(folder).map_err(|error| SettingsError::Store {
+            url: self.to_string(),
+            why: error.to_string(),
+        })
+    }
+
+    /// Opens the place without a request to it; paths are relative to it.
+    ///
+    /// # Errors
+    /// If there is no such folder, or the bucket's settings are invalid.
+    pub fn open(&self, options: Option<&Path>) -> Result<Arc<dyn ObjectStore>, SettingsError> {
+        let url = match self {
+            Self::S3(url) => url,
+            Self::Folder(folder) => {
+                let wrong = |why: String| SettingsError::Store {
+                    url: self.to_string(),
+                    why,
+                };
+                let store = LocalFileSystem::new_with_prefix(folder);
+                let store = store.map_err(|error| wrong(error.to_string()))?;
+                return Ok(Arc::new(store.with_fsync(true)));
+            }
+        };
+        let settings = BucketSettings {
+            url: url.clone(),
+            options: options.map(Path::to_owned),
+        };
+        let bucket = settings.open()?;
+        let path = url.strip_prefix("s3://").and_then(|it| it.split_once('/'));
+        Ok(match path {
+            Some((_, prefix)) => Arc::new(PrefixStore::new(bucket, prefix)),
+            None => bucket,
+        })
+    }
+}
+
+/// A bucket's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSettings {
+pub struct BucketSettings {
     pub url: String,
     /// A file of `AWS_…=value` lines, which override the environment.
     pub options: Option<PathBuf>,
@@ -53,7 +107,7 @@ pub struct StoreSettings {
 /// The reason why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    #[error("the options of the checkpoints' store {path}: {error}")]
+    #[error("the options of the bucket {path}: {error}")]
     Unread {
         path: PathBuf,
         error: std::io::Error,
@@ -66,7 +120,7 @@ pub enum SettingsError {
         line: usize,
         why: String,
     },
-    #[error("the checkpoints' store {url}: {why}")]
+    #[error("the store {url}: {why}")]
     Store { url: String, why: String },
 }
 
@@ -104,12 +158,12 @@ fn read(path: &Path) -> Result<Vec<(AmazonS3ConfigKey, String)>, SettingsError> 
     Ok(options)
 }
 
-impl StoreSettings {
-    /// Opens the store without a request to it. `runtime` runs its work.
+impl BucketSettings {
+    /// Opens the bucket without a request to it.
     ///
     /// # Errors
     /// If the settings are invalid.
-    pub fn open(&self, runtime: Handle) -> Result<Store, SettingsError> {
+    pub fn open(&self) -> Result<Arc<dyn ObjectStore>, SettingsError> {
         let wrong = |why: String| SettingsError::Store {
             url: self.url.clone(),
             why,
@@ -137,7 +191,7 @@ impl StoreSettings {
             })
             .build()
             .map_err(|error| wrong(error.to_string()))?;
-        Store::over(Arc::new(built), &self.url, runtime).map_err(wrong)
+        Ok(Arc::new(built))
     }
 }
 

@@ -1,0 +1,323 @@
+//! Seals the next segment of the log when the policy asks for it, and observes so for the archiver.
+//!
+//! Two copies never harm each other: objects are named by their digests, and a manifest's number is taken
+//! once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dormouse_archiver::ArchiverState;
+use dormouse_messages::events::LogArchived;
+use dormouse_messages::policy::ArchivePolicy;
+use dormouse_messages::{Event, Sequence, Timestamp};
+use dormouse_replay::history::slice::States;
+use dormouse_runtime::{Clock, Inputs, Log, LogItem, Observation, SteadyClock};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use crate::error::ArchiveError;
+use crate::manifest::{FORMAT, Manifest, Sealed};
+use crate::segment::{LOOKAHEAD, Range, make};
+use crate::store::Archive;
+
+/// Limits the warnings about an archive that does not answer.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// Settings of a sealer.
+#[derive(Debug, Clone)]
+pub struct SealerOptions {
+    /// Time between two looks at the log's head.
+    pub poll: Duration,
+    /// Age of an event before it is sealed, longer than a decision takes.
+    pub settle: Duration,
+    /// Name of the build, recorded in every manifest.
+    pub build: String,
+}
+
+impl SealerOptions {
+    /// Returns the settings of a cluster.
+    #[must_use]
+    pub fn new(build: String) -> Self {
+        Self {
+            poll: Duration::from_secs(15),
+            settle: Duration::from_secs(120),
+            build,
+        }
+    }
+}
+
+/// Seals segments; the archiver's input.
+pub struct Sealer {
+    place: String,
+    wanted: watch::Sender<Option<Wanted>>,
+    sealed: Arc<Mutex<VecDeque<LogArchived>>>,
+    changed: Arc<Notify>,
+    task: AbortHandle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    policy: ArchivePolicy,
+    /// The newest segment that the log knows.
+    archived: u64,
+}
+
+impl Sealer {
+    /// Starts the sealer, which begins its work with the first observation.
+    #[must_use]
+    pub fn start(log: Log, archive: Archive, options: SealerOptions) -> Self {
+        let (wanted, wishes) = watch::channel(None);
+        let (sealed, changed) = (Arc::default(), Arc::default());
+        let place = archive.place();
+        let work = Work {
+            log,
+            archive,
+            options,
+            wanted: wishes,
+            sealed: Arc::clone(&sealed),
+            changed: Arc::clone(&changed),
+            newest: None,
+            states: None,
+            heads: VecDeque::new(),
+        };
+        let task = tokio::spawn(work.run()).abort_handle();
+        Self {
+            place,
+            wanted,
+            sealed,
+            changed,
+            task,
+        }
+    }
+}
+
+impl Drop for Sealer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Inputs<ArchiverState> for Sealer {
+    fn observe(&mut self, state: &ArchiverState) -> Vec<Observation> {
+        let wanted = Wanted {
+            policy: state.policy,
+            archived: state.archived(),
+        };
+        self.wanted.send_if_modified(|before| {
+            let is_new = *before != Some(wanted);
+            *before = Some(wanted);
+            is_new
+        });
+        let mut sealed = lock(&self.sealed);
+        while sealed
+            .front()
+            .is_some_and(|it| it.number <= wanted.archived)
+        {
+            sealed.pop_front();
+        }
+        let news = sealed.iter().map(|event| Observation {
+            event: Event::from(LogArchived {
+                place: self.place.clone(),
+                ..event.clone()
+            }),
+            traceparent: None,
+        });
+        news.collect()
+    }
+
+    fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Work {
+    log: Log,
+    archive: Archive,
+    options: SealerOptions,
+    wanted: watch::Receiver<Option<Wanted>>,
+    sealed: Arc<Mutex<VecDeque<LogArchived>>>,
+    changed: Arc<Notify>,
+    newest: Option<Sealed>,
+    /// Those of `newest`.
+    states: Option<States>,
+    /// The log's head at past looks.
+    heads: VecDeque<(Instant, Sequence)>,
+}
+
+impl Work {
+    async fn run(mut self) {
+        let mut said: Option<Instant> = None;
+        loop {
+            let wanted = *self.wanted.borrow_and_update();
+            if let Some(wanted) = wanted
+                && let Err(error) = self.look(wanted).await
+                && said.is_none_or(|said| said.elapsed() > SAY_EVERY)
+            {
+                said = Some(Instant::now());
+                tracing::warn!(%error, "the log is not archived; trying again");
+            }
+            let wait = tokio::time::timeout(self.options.poll, self.wanted.changed());
+            if matches!(wait.await, Ok(Err(_))) {
+                return;
+            }
+        }
+    }
+
+    /// Seals what is due.
+    async fn look(&mut self, wanted: Wanted) -> Result<(), ArchiveError> {
+        self.refresh(wanted).await?;
+        let head = self.log.head().await?;
+        let now = Instant::now();
+        self.heads.push_back((now, head));
+        while let Some((_, last)) = self.settled(now).filter(|(index, _)| *index > 0) {
+            self.heads.pop_front();
+            debug_assert!(last <= head, "the head of the past");
+        }
+        let Some((_, settled)) = self.settled(now) else {
+            return Ok(());
+        };
+        while let Some(last) = self.due(wanted.policy, settled).await? {
+            if !self.seal(last, head).await? {
+                self.refresh(wanted).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the newest look at the head that is old enough, and the head then.
+    fn settled(&self, now: Instant) -> Option<(usize, Sequence)> {
+        let heads = self.heads.iter().enumerate();
+        let old = heads.filter(|(_, (at, _))| now.duration_since(*at) >= self.options.settle);
+        old.map(|(index, (_, head))| (index, *head)).last()
+    }
+
+    /// Reads the newest manifest, and observes those that the log does not know.
+    async fn refresh(&mut self, wanted: Wanted) -> Result<(), ArchiveError> {
+        let number = self.archive.newest_number().await?;
+        if self.newest.as_ref().map_or(0, |it| it.manifest.number) != number {
+            self.newest = self.archive.newest().await?;
+            self.states = None;
+        }
+        if let Some(newest) = &self.newest {
+            // This call also reads the log's identity.
+            self.log.head().await?;
+            let (archived, log) = (newest.manifest.log.clone(), self.log.identity());
+            if archived != log {
+                return Err(ArchiveError::OtherLog {
+                    place: self.archive.place(),
+                    archived,
+                    log,
+                });
+            }
+        }
+        for unknown in wanted.archived + 1..=number {
+            if !lock(&self.sealed).iter().any(|it| it.number == unknown) {
+                let sealed = self.archive.manifest(unknown).await?;
+                self.tell(&sealed);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, sealed: &Sealed) {
+        lock(&self.sealed).push_back(sealed.event(&self.archive.place()));
+        self.changed.notify_one();
+    }
+
+    fn next(&self) -> Sequence {
+        let newest = self.newest.as_ref();
+        newest.map_or(Sequence(1), |it| it.manifest.last.next())
+    }
+
+    /// Returns the last event of the segment that is due.
+    async fn due(
+        &self,
+        policy: ArchivePolicy,
+        settled: Sequence,
+    ) -> Result<Option<Sequence>, ArchiveError> {
+        let first = self.next();
+        if settled < first {
+            return Ok(None);
+        }
+        let full = Sequence(first.0 + u64::from(policy.segment_events) - 1);
+        if settled >= full {
+            return Ok(Some(full));
+        }
+        let most_ms = u64::from(policy.segment_hours) * HOUR_MS;
+        let old = self.stored_at(first).await?;
+        let age_ms = old.map_or(0, |at| SteadyClock.now().ms_since(at));
+        Ok((age_ms >= most_ms).then_some(settled))
+    }
+
+    async fn stored_at(&self, sequence: Sequence) -> Result<Option<Timestamp>, ArchiveError> {
+        let mut items = self.log.read(sequence, sequence).await?;
+        Ok(match items.recv().await {
+            Some(LogItem::Event(recorded)) => Some(recorded.stored_at),
+            Some(LogItem::Flagged { stored_at, .. }) => Some(stored_at),
+            Some(LogItem::CaughtUp(_)) | None => None,
+        })
+    }
+
+    /// Seals the segment up to `last`; false if another copy has.
+    async fn seal(&mut self, last: Sequence, head: Sequence) -> Result<bool, ArchiveError> {
+        let begun = Instant::now();
+        let states = match (self.states.take(), &self.newest) {
+            (Some(states), _) => states,
+            (None, None) => States::default(),
+            (None, Some(newest)) => self.archive.states(&newest.manifest).await?,
+        };
+        let range = Range {
+            log: self.log.identity(),
+            first: self.next(),
+            last,
+        };
+        let to = Sequence(head.0.min(last.0 + LOOKAHEAD));
+        let items = self.log.read(states.fork.sequence.next(), to).await?;
+        let making = tokio::task::spawn_blocking({
+            let range = range.clone();
+            move || make(&range, states, items)
+        });
+        let segment = making.await.map_err(|_| ArchiveError::Panicked)??;
+        let object = self.archive.put_segment(segment.bytes, range.first, last);
+        let object = object.await?;
+        let mut states = Vec::with_capacity(segment.encoded.len());
+        for state in segment.encoded {
+            states.push(self.archive.put_state(state, last).await?);
+        }
+        let newest = self.newest.as_ref();
+        let number = newest.map_or(1, |it| it.manifest.number + 1);
+        let manifest = Manifest {
+            format: FORMAT,
+            log: range.log,
+            number,
+            first: range.first,
+            last,
+            events: segment.events,
+            flagged: segment.flagged,
+            began: segment.began,
+            ended: segment.ended,
+            segment: object,
+            asof: segment.asof,
+            asof_time: segment.asof_time,
+            states,
+            decisions: segment.decisions,
+            build: self.options.build.clone(),
+            previous: newest.map(|it| it.digest.clone()),
+        };
+        if !self.archive.seal(&manifest).await? {
+            return Ok(false);
+        }
+        let sealed = self.archive.manifest(number).await?;
+        tracing::info!(number, first = %manifest.first, %last, bytes = manifest.segment.bytes, took = ?begun.elapsed(), "archived a segment of the log");
+        self.tell(&sealed);
+        (self.newest, self.states) = (Some(sealed), Some(segment.states));
+        Ok(true)
+    }
+}

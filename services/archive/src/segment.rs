@@ -1,0 +1,212 @@
+//! A segment's file: written from the log, read back, its decisions made again, its states folded.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use dormouse_messages::{Event, Sequence, Timestamp};
+use dormouse_replay::history::slice::{EncodedState, States};
+use dormouse_replay::log_file::{Decoding, Flagged, Row, RowWriter};
+use dormouse_replay::{LogFileError, Verifier};
+use dormouse_runtime::LogItem;
+use tempfile::NamedTempFile;
+use tokio::sync::mpsc;
+
+use crate::error::ArchiveError;
+use crate::manifest::Decisions;
+
+/// Events after a segment that are searched for decisions with a basis inside of it: longer than any decision
+/// takes.
+pub const LOOKAHEAD: u64 = 20_000;
+
+/// The range of a segment.
+#[derive(Debug, Clone)]
+pub struct Range {
+    pub log: String,
+    pub first: Sequence,
+    pub last: Sequence,
+}
+
+/// A segment that was written, read back and checked.
+pub struct Segment {
+    pub bytes: Vec<u8>,
+    pub events: u64,
+    pub flagged: u64,
+    pub began: Timestamp,
+    pub ended: Timestamp,
+    pub asof: Sequence,
+    pub asof_time: Timestamp,
+    pub encoded: Vec<EncodedState>,
+    /// The states after `asof`, for the next segment.
+    pub states: States,
+    pub decisions: Decisions,
+}
+
+/// Makes the segment of `range` from the log's items, which begin after the event of `states` and end behind
+/// the segment. Blocks.
+///
+/// # Errors
+/// The log has a gap or is cut short, or the file cannot be written or does not read back as it was written.
+pub fn make(
+    range: &Range,
+    states: States,
+    mut items: mpsc::Receiver<LogItem>,
+) -> Result<Segment, ArchiveError> {
+    let file = tempfile::Builder::new().suffix(".parquet").tempfile()?;
+    let failed = |error| LogFileError::File {
+        path: file.path().to_owned(),
+        source: std::io::Error::other(error),
+    };
+    let mut rows = RowWriter::new(file.reopen()?, &range.log).map_err(failed)?;
+    let mut overlap = Vec::new();
+    let mut next = states.fork.sequence.next();
+    let mut asof = range.last;
+    while let Some(item) = items.blocking_recv() {
+        let row = match item {
+            LogItem::Event(recorded) => Row::Event(Arc::unwrap_or_clone(recorded)),
+            LogItem::Flagged {
+                sequence,
+                stored_at,
+                writer,
+                why,
+            } => Row::Flagged(Flagged {
+                sequence,
+                stored_at,
+                writer,
+                why,
+            }),
+            LogItem::CaughtUp(_) => break,
+        };
+        let sequence = row.sequence();
+        if sequence != next {
+            return Err(ArchiveError::Gap(next));
+        }
+        next = sequence.next();
+        if sequence < range.first {
+            overlap.push(row);
+        } else if sequence <= range.last {
+            let written = match &row {
+                Row::Event(recorded) => rows.event(recorded),
+                Row::Flagged(flagged) => rows.flagged(flagged),
+            };
+            written.map_err(failed)?;
+        } else if let Row::Event(recorded) = &row {
+            let basis = recorded.event().and_then(Event::basis);
+            asof = asof.min(basis.map_or(asof, |basis| basis.asof));
+        }
+    }
+    if next <= range.last {
+        return Err(ArchiveError::CutShort(range.last));
+    }
+    rows.finish().map_err(failed)?.sync_all()?;
+    // An earlier state than that of the segment before is never needed again.
+    let asof = asof.max(states.fork.sequence);
+    check(range, states, overlap, asof, &file)
+}
+
+fn check(
+    range: &Range,
+    states: States,
+    overlap: Vec<Row>,
+    asof: Sequence,
+    file: &NamedTempFile,
+) -> Result<Segment, ArchiveError> {
+    let damaged = |why: String| LogFileError::Event {
+        path: file.path().to_owned(),
+        number: 0,
+        error: why,
+    };
+    let mut verifier = Verifier::default();
+    if states.fork.sequence.0 > 0 {
+        verifier = verifier.starting_from(&states);
+    }
+    let mut folding = Folding::new(states, asof);
+    let fold = |row: Row, verifier: &mut Verifier, folding: &mut Folding| {
+        folding.read(&row);
+        if let Row::Event(recorded) = row {
+            verifier.read(&Arc::new(recorded));
+        }
+    };
+    for row in overlap {
+        fold(row, &mut verifier, &mut folding);
+    }
+    let (mut events, mut flagged) = (0, 0);
+    let (mut next, mut began) = (range.first, None);
+    for row in Decoding::start(file.path(), File::open(file.path())?)? {
+        let row = row?;
+        if row.sequence() != next {
+            return Err(damaged(format!("event {next} did not read back")).into());
+        }
+        next = next.next();
+        match &row {
+            Row::Event(_) => events += 1,
+            Row::Flagged(_) => flagged += 1,
+        }
+        fold(row, &mut verifier, &mut folding);
+        began.get_or_insert(folding.now());
+    }
+    if next != range.last.next() {
+        return Err(damaged(format!("event {next} did not read back")).into());
+    }
+    let report = verifier.finish();
+    for finding in report.findings.iter().take(20) {
+        tracing::error!(sequence = %finding.sequence, event = finding.type_name, build = finding.build, what = finding.what, "an archived decision did not come out again");
+    }
+    let ended = folding.now();
+    let (_, states) = folding.finish();
+    Ok(Segment {
+        bytes: std::fs::read(file.path())?,
+        events,
+        flagged,
+        began: began.unwrap_or(ended),
+        ended,
+        asof,
+        asof_time: states.fork.now,
+        encoded: states.encode()?,
+        states,
+        decisions: Decisions {
+            verified: report.verified,
+            checked: report.checked,
+            findings: report.findings.len() as u64,
+        },
+    })
+}
+
+/// Folds rows, and keeps the states after one event.
+pub struct Folding {
+    states: States,
+    asof: Sequence,
+    at_asof: Option<States>,
+}
+
+impl Folding {
+    pub fn new(states: States, asof: Sequence) -> Self {
+        Self {
+            states,
+            asof,
+            at_asof: None,
+        }
+    }
+
+    pub fn read(&mut self, row: &Row) {
+        if row.sequence() > self.asof && self.at_asof.is_none() {
+            self.at_asof = Some(self.states.clone());
+        }
+        match row {
+            Row::Event(recorded) => self.states.read(recorded),
+            Row::Flagged(flagged) => self.states.flag(flagged.sequence, flagged.why.clone()),
+        }
+    }
+
+    /// Returns the log's time of the newest event.
+    pub fn now(&self) -> Timestamp {
+        self.states.fork.now
+    }
+
+    /// Returns the states at the end, and those after `asof`.
+    pub fn finish(self) -> (States, States) {
+        let mut at_asof = self.at_asof.unwrap_or_else(|| self.states.clone());
+        // A flagged message may be the last one folded.
+        at_asof.fork.sequence = self.asof;
+        (self.states, at_asof)
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the archive over a real broker.
+
+mod common;
+mod damage;
+mod sealing;
