@@ -72,6 +72,7 @@ impl Fold for AdmissionState {
             | ByWriter::Placer(_)
             | ByWriter::Node(_)
             | ByWriter::Autoscaler(_)
+            | ByWriter::Archiver(_)
             | ByWriter::Gateway(
                 GatewayEvent::GatewayJoined(_)
                 | GatewayEvent::GatewayLeft(_)

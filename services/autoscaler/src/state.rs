@@ -193,6 +193,7 @@ impl Fold for AutoscalerState {
             }
             ByWriter::Operator(_)
             | ByWriter::Optimizer(_)
+            | ByWriter::Archiver(_)
             | ByWriter::Placer(
                 PlacerEvent::PlacementRefused(_)
                 | PlacerEvent::NodeRecovered(_)

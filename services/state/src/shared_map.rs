@@ -91,9 +91,13 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.values().map(Deref::deref)
     }
 
-    /// Iterates over all values mutably, unshared.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.0.values_mut().map(Shared::to_change)
+    /// Iterates over the selected values mutably, unshared. The others stay shared.
+    pub fn values_mut_if(
+        &mut self,
+        is_selected: impl Fn(&V) -> bool,
+    ) -> impl Iterator<Item = &mut V> {
+        let selected = self.0.values_mut().filter(move |value| is_selected(value));
+        selected.map(Shared::to_change)
     }
 
     /// Iterates over entries changed since an earlier copy, in order.

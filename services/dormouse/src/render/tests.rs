@@ -215,7 +215,7 @@ fn nodes_with_what_they_hold() {
     assert!(text.contains("cpu 2500m/8, memory 0/32Gi"), "{text}");
     let mut value = node_row;
     value["agent_incarnation"] = json!(3);
-    value["standing"] = json!([{"job": "ads/lr", "incarnation": 2, "rank": 0, "state": "running"}]);
+    value["placed"] = json!([{"job": "ads/lr", "incarnation": 2, "rank": 0, "state": "running"}]);
     let detail: NodeDetail = read(value);
     let text = node(&detail, &Style::default());
     assert!(
@@ -253,7 +253,7 @@ fn what_runs_on_a_shared_gpu_beside_its_parts() {
     let detail: NodeDetail = read(json!({
         "node": "n0", "state": "up", "reason": "", "capacity": {}, "used": {}, "containers": 1, "running": 1,
         "reserved": 0, "runtime": "process", "address": "10.0.0.1", "labels": {},
-        "joined_at": TIME, "agent_incarnation": 3, "standing": [],
+        "joined_at": TIME, "agent_incarnation": 3, "placed": [],
         "gpu_doubts": {"GPU-1": {
             "since": TIME,
             "strangers": [

@@ -16,7 +16,7 @@ mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::events::{ByWriter, JobAllocation, Waiting};
+use dormouse_messages::events::{ArchiverEvent, ByWriter, JobAllocation, Waiting};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId,
@@ -202,7 +202,7 @@ impl ClusterState {
             ByWriter::Node(event) => self.evolve_node(event),
             ByWriter::Autoscaler(event) => self.evolve_autoscaler(event),
             ByWriter::Gateway(event) => self.evolve_gateway(event),
-            ByWriter::Archiver(_) => {}
+            ByWriter::Archiver(ArchiverEvent::LogArchived(_)) => {}
         }
         Some(event)
     }

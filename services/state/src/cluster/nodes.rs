@@ -14,7 +14,7 @@ impl ClusterState {
             return;
         }
         self.triggers();
-        for job in self.jobs.values_mut() {
+        for job in self.jobs.values_mut_if(|job| has_containers_on(job, node)) {
             let containers = job
                 .life
                 .iter_mut()
@@ -35,7 +35,8 @@ impl ClusterState {
 
     /// A restarted agent may have missed start requests.
     pub(super) fn rejoined(&mut self, node: &NodeId) {
-        for life in self.jobs.values_mut().filter_map(|job| job.life.as_mut()) {
+        let jobs = self.jobs.values_mut_if(|job| has_containers_on(job, node));
+        for life in jobs.filter_map(|job| job.life.as_mut()) {
             let asked = |it: &LifeContainer| {
                 it.place.node == *node && it.phase == ContainerPhase::Requested
             };
@@ -50,18 +51,31 @@ impl ClusterState {
             (None, Some(assignment), Some(stop)) => stop.incarnation >= assignment.incarnation,
             _ => false,
         };
-        let may_move = |job: &&mut Job| lost || job.is_adjustable() || is_tried_again(job);
-        let jobs = self.jobs.values_mut().filter(may_move);
+        let may_move = |job: &Job| lost || job.is_adjustable() || is_tried_again(job);
+        let is_there = |job: &Job| {
+            let mut places = job.assignment.iter().flat_map(|it| it.places.values());
+            places.any(|place| place.node == *node)
+        };
+        let jobs = self
+            .jobs
+            .values_mut_if(|job| may_move(job) && is_there(job));
         for assignment in jobs.filter_map(|job| job.assignment.as_mut()) {
-            if assignment.places.values().any(|place| place.node == *node) {
-                assignment.displaced = true;
-            }
+            assignment.displaced = true;
         }
     }
 
     /// Replaces placed containers that new labels or taints forbid. Running containers stay.
     pub(super) fn relabelled(&mut self) {
-        for job in self.jobs.values_mut() {
+        let nodes = &self.nodes;
+        let is_forbidden = |job: &Job| {
+            let needs = (&job.needs, &job.beside);
+            job.assignment.as_ref().is_some_and(|assignment| {
+                let mut places = assignment.places.values();
+                !nodes.allow(needs, assignment)
+                    || places.any(|place| !nodes.is_allowed(&job.needs, &place.node))
+            })
+        };
+        for job in self.jobs.values_mut_if(is_forbidden) {
             let Some(assignment) = &mut job.assignment else {
                 continue;
             };
@@ -144,4 +158,9 @@ impl ClusterState {
         }
         taken
     }
+}
+
+fn has_containers_on(job: &Job, node: &NodeId) -> bool {
+    let mut containers = job.life.iter().flat_map(|life| life.containers.values());
+    containers.any(|container| container.place.node == *node)
 }
