@@ -135,7 +135,6 @@ pub struct JobsPage {
     forgotten: u64,
 }
 
-const ROWS: usize = 60;
 const MOST_ROWS: usize = 500;
 
 /// Returns a page of jobs.
