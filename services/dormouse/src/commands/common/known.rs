@@ -166,7 +166,7 @@ pub fn weight_without_effect(policy: &Policy) -> Option<String> {
         }
     };
     Some(format!(
-        "by the policy in force shares are among jobs, so that a tenant's weight {counts}; with `shares: tenant` it counts for what its jobs get (`dormouse policy show`)"
+        "by the policy in force shares are among jobs, so that a tenant's weight {counts}; with `shares: tenant` it counts for what its jobs get (`dormouse policy set`)"
     ))
 }
 
@@ -183,7 +183,7 @@ pub fn undefined_classes<'a>(
         let there = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
         let near = suggest::hint(suggest::nearest(class, known.iter().copied()));
         format!(
-            "the policy defines no priority class {class} ({there}){near}; no job may name it before it is defined (`priority_classes` of `dormouse policy show`). `--priority-class none` takes granted classes back"
+            "the policy defines no priority class {class} ({there}){near}; no job may name it before it is defined (`priority_classes` of `dormouse policy set`). `--priority-class none` takes granted classes back"
         )
     })
 }
