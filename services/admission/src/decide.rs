@@ -19,7 +19,7 @@ use dormouse_messages::events::{
     JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRequeued, JobRevised,
     PlanAccepted, PlanMissed, SubmissionReceived,
 };
-use dormouse_messages::job::{JobDocument, JobSpec, Urgency};
+use dormouse_messages::job::{Containers, JobDocument, JobSpec, Urgency};
 use dormouse_messages::serialized_spec::bytes_of;
 use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{
@@ -409,43 +409,29 @@ impl<'a> Intake<'a> {
             };
         }
         let bounds = document.containers.unwrap_or(live.containers);
-        match live.most.filter(|most| bounds.max > *most) {
-            None => {}
-            Some(1) => {
-                let reason = "a batch job has one container; submit a task set for more";
-                return refuse("bad_containers", reason);
-            }
-            Some(most) => {
-                let reason = format!(
-                    "containers.max {} is above tasks.concurrency {most}; submit a task set with a higher one",
-                    bounds.max
-                );
-                return refuse("bad_containers", &reason);
-            }
-        }
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
         let one = (&live.demand, &live.beside);
-        check_containers(
-            bounds,
-            live.static_containers,
-            live.urgency > Urgency::Training,
-        )
-        .and_then(|()| check_weight(weight))
-        // Unchanged values may exceed present bounds.
-        .and_then(|()| match document.weight {
-            Some(weight) => check_job_weight(queues, job.tenant(), weight),
-            None => Ok(()),
-        })
-        .and_then(|()| match document.containers {
-            Some(bounds) => check_partition(queues, job.tenant(), one, bounds),
-            None => Ok(()),
-        })
-        .and_then(|()| check_priority(document.priority.unwrap_or(0)))
-        .and_then(|()| check_limit("time_limit_s", document.time_limit_s))
-        .and_then(|()| check_limit("queue_limit_s", document.queue_limit_s))
-        .and(may_hold)
-        .map_err(|refusal| (Some(job.clone()), refusal))?;
+        check_most(bounds, live.most)
+            .and_then(|()| {
+                let is_service = live.urgency > Urgency::Training;
+                check_containers(bounds, live.static_containers, is_service)
+            })
+            .and_then(|()| check_weight(weight))
+            // Unchanged values may exceed present bounds.
+            .and_then(|()| match document.weight {
+                Some(weight) => check_job_weight(queues, job.tenant(), weight),
+                None => Ok(()),
+            })
+            .and_then(|()| match document.containers {
+                Some(bounds) => check_partition(queues, job.tenant(), one, bounds),
+                None => Ok(()),
+            })
+            .and_then(|()| check_priority(document.priority.unwrap_or(0)))
+            .and_then(|()| check_limit("time_limit_s", document.time_limit_s))
+            .and_then(|()| check_limit("queue_limit_s", document.queue_limit_s))
+            .and(may_hold)
+            .map_err(|refusal| (Some(job.clone()), refusal))?;
         let gpu_limit = gpu::revised(document.gpu_limit.as_ref(), &live.demand)
             .map_err(|refusal| (Some(job.clone()), refusal))?;
         Ok(Event::from(JobRevised {
@@ -474,6 +460,23 @@ impl<'a> Intake<'a> {
             format!("{job} does not exist; see `dormouse jobs`"),
         );
         Err((Some(job), refusal))
+    }
+}
+
+fn check_most(bounds: Containers, most: Option<u32>) -> Result<(), Refusal> {
+    match most.filter(|most| bounds.max > *most) {
+        None => Ok(()),
+        Some(1) => Err(Refusal::new(
+            "bad_containers",
+            "a batch job has one container; submit a task set for more",
+        )),
+        Some(most) => Err(Refusal::new(
+            "bad_containers",
+            format!(
+                "containers.max {} is above tasks.concurrency {most}; submit a task set with a higher one",
+                bounds.max
+            ),
+        )),
     }
 }
 

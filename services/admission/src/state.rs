@@ -77,8 +77,7 @@ impl Fold for AdmissionState {
                 GatewayEvent::GatewayJoined(_)
                 | GatewayEvent::GatewayLeft(_)
                 | GatewayEvent::GatewayUnrouted(_),
-            )
-            | ByWriter::Archiver(_) => {}
+            ) => {}
         }
     }
 

@@ -291,7 +291,7 @@ fn absent(
     may_start: bool,
     actions: &mut Vec<Action>,
 ) {
-    let never = |reason: String| Exit::evicted(format!("it never started: {reason}").into());
+    let never = |reason: String| Exit::evicted(format!("it never started: {reason}"));
     let exit = match (&want.want, want.known) {
         (_, Known::Started | Known::Exited) => Exit::evicted(
             "it is gone without an exit record: killed with its supervisor, or the machine \

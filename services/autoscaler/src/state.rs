@@ -206,8 +206,7 @@ impl Fold for AutoscalerState {
                 GatewayEvent::GatewayJoined(_)
                 | GatewayEvent::GatewayLeft(_)
                 | GatewayEvent::GatewayUnrouted(_),
-            )
-            | ByWriter::Archiver(_) => {}
+            ) => {}
         }
     }
 

@@ -56,6 +56,7 @@ struct Saving {
 }
 
 /// The reader of a container's files.
+#[expect(clippy::large_enum_variant, reason = "a container has one")]
 enum Watching {
     Nothing,
     Idle(Watched),

@@ -3,11 +3,19 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::StopReason;
-use dormouse_messages::{Epoch, Incarnation, Rank, Sequence, Timestamp};
+use dormouse_messages::{Epoch, Incarnation, NodeId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::job::Place;
 use crate::members::Members;
+
+/// Node, GPUs and ports of an assigned container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub node: NodeId,
+    pub gpus: Vec<String>,
+    /// The first port.
+    pub port: u16,
+}
 
 /// A container's last known phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

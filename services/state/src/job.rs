@@ -16,7 +16,7 @@ use dormouse_messages::{
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
-use super::incarnation::{Life, LifePhase};
+use super::incarnation::{Life, LifePhase, Place};
 use super::limits::Limits;
 use super::precedence::Precedence;
 use super::tasks::TaskSet;
@@ -39,15 +39,6 @@ const SILENT_MS: u64 = 15_000;
 
 /// Bounds the wait for a promised first progress, so that a silent job does not block others without end.
 const SILENT_AT_MOST_MS: u64 = 86_400_000;
-
-/// Node, GPUs and ports of an assigned container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    pub node: NodeId,
-    pub gpus: Vec<String>,
-    /// The first port.
-    pub port: u16,
-}
 
 /// The newest placement of a job's partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

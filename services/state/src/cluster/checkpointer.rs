@@ -11,8 +11,8 @@ use dormouse_messages::{JobId, Rank};
 
 use super::{ClusterState, asked};
 use crate::health::StartFaults;
-use crate::incarnation::{Life, LifeContainer, LifePhase};
-use crate::job::{Assignment, Place, Stop};
+use crate::incarnation::{Life, LifeContainer, LifePhase, Place};
+use crate::job::{Assignment, Stop};
 use crate::members::Members;
 
 impl ClusterState {

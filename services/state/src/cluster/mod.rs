@@ -24,8 +24,8 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Readiness};
-use crate::job::{Job, Place};
+use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};
+use crate::job::Job;
 use crate::membership::Membership;
 use crate::shared_map::SharedMap;
 use crate::tenants::Tenants;

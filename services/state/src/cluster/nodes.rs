@@ -3,8 +3,8 @@
 use dormouse_messages::{Amounts, NodeId, Rank, Timestamp};
 
 use super::ClusterState;
-use crate::incarnation::{ContainerPhase, LifeContainer};
-use crate::job::{Job, Place};
+use crate::incarnation::{ContainerPhase, LifeContainer, Place};
+use crate::job::Job;
 use crate::membership::Node;
 
 impl ClusterState {

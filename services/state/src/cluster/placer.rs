@@ -6,7 +6,8 @@ use dormouse_messages::events::{PlacementDecided, PlacerEvent};
 use dormouse_messages::{Incarnation, JobId, Rank};
 
 use super::ClusterState;
-use crate::job::{Assignment, Place};
+use crate::incarnation::Place;
+use crate::job::Assignment;
 
 impl ClusterState {
     pub(super) fn evolve_placer(&mut self, event: PlacerEvent<'_>) {
