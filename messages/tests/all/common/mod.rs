@@ -649,6 +649,21 @@ fn keys(events: &mut Vec<Event>) {
         by: None,
         basis: basis(),
     }));
+    events.push(archived());
+}
+
+fn archived() -> Event {
+    Event::from(LogArchived {
+        number: 3,
+        first: Sequence(400_001),
+        last: Sequence(600_000),
+        asof: Sequence(599_990),
+        ended: Timestamp::from_micros(1_763_719_200_000_000),
+        bytes: 5_400_000,
+        manifest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".to_owned(),
+        place: "s3://bucket/dormouse".to_owned(),
+        findings: 1,
+    })
 }
 
 /// Returns every type once, as recorded on a log.
