@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PAGE: &str = "docs/history.md";
-const COMMAND: &str = "simulate deploy/scenarios/dorm-seed1.json --policy static,dorm-3,default";
+const COMMAND: &str =
+    "lab simulate deploy/scenarios/dorm-seed1.json --policy static,dorm-3,default";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

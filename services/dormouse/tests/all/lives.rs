@@ -32,7 +32,8 @@ pub(crate) fn start() -> Cluster {
     let dir = cluster.dir().to_path_buf();
     cluster.env("DORMOUSE_KEYS", &dir.join("keys").display().to_string());
     let folder = dir.join("accounts").display().to_string();
-    let accounts = cluster.run(&["cluster", "init", "--folder", &folder]).ok();
+    let init = ["cluster", "init", "--folder", &folder];
+    let accounts = cluster.run_with(&init, &[]).ok();
     assert_eq!(cluster.run(&["cluster", "init"]).error()["code"], "exists");
     let port = free_port();
     let config = format!(

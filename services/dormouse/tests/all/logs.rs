@@ -135,7 +135,16 @@ fn run_prints_and_ends_as_the_command_does_and_an_interrupt_cancels_it() {
     assert!(said.err.contains("err\n"), "{said:?}");
     let said = cluster.run_with(&["run", "-e", "A=b c", "--", "sh", "-c", "echo $A"], &[]);
     assert_eq!((said.code, said.out.as_str()), (0, "b c\n"), "{said:?}");
-    let detached = ["run", "-d", "--name", "short", "--time", "1h", "--", "true"];
+    let detached = [
+        "run",
+        "--detach",
+        "--name",
+        "short",
+        "--time-limit",
+        "1h",
+        "--",
+        "true",
+    ];
     let said = cluster.run_with(&detached, &[]).ok();
     assert_eq!(
         said.out, "default/short allocated: 1 container\n",
