@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Makes a folder that is not there yet. A bucket has none to make.
+    /// Makes a folder that is not there yet, for its owner alone. A bucket has none to make.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -60,7 +60,9 @@ impl Place {
         let Self::Folder(folder) = self else {
             return Ok(());
         };
-        fs::create_dir_all(folder).map_err(|error| SettingsError::Store {
+        let mut made = fs::DirBuilder::new();
+        let made = made.recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| SettingsError::Store {
             url: self.to_string(),
             why: error.to_string(),
         })
@@ -212,6 +214,19 @@ mod tests {
         for wrong in ["", "s3://", "s3:///a", "file://host/a", "https://bucket/a"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_new_folder_is_for_its_owner_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::Folder(folder.path().join("a/archive"));
+        place.make().expect("made");
+        place.make().expect("there already");
+        let mode = |path: &str| {
+            let metadata = fs::metadata(folder.path().join(path)).expect("there");
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!((mode("a"), mode("a/archive")), (0o700, 0o700));
     }
 
     #[test]
