@@ -80,6 +80,9 @@ impl Place {
                     url: self.to_string(),
                     why,
                 };
+                if !folder.is_dir() {
+                    return Err(wrong("there is no such folder".to_owned()));
+                }
                 let store = LocalFileSystem::new_with_prefix(folder);
                 let store = store.map_err(|error| wrong(error.to_string()))?;
                 return Ok(Arc::new(store.with_fsync(true)));
@@ -220,6 +223,8 @@ mod tests {
     fn a_new_folder_is_for_its_owner_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = Place::Folder(folder.path().join("a/archive"));
+        let missing = place.open(None).expect_err("not there").to_string();
+        assert!(missing.contains("no such folder"), "{missing}");
         place.make().expect("made");
         place.make().expect("there already");
         let mode = |path: &str| {
