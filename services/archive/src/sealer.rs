@@ -51,7 +51,6 @@ impl SealerOptions {
 
 /// Seals segments; the archiver's input.
 pub struct Sealer {
-    place: String,
     wanted: watch::Sender<Option<Wanted>>,
     sealed: Arc<Mutex<VecDeque<LogArchived>>>,
     changed: Arc<Notify>,
@@ -71,7 +70,6 @@ impl Sealer {
     pub fn start(log: Log, archive: Archive, options: SealerOptions) -> Self {
         let (wanted, wishes) = watch::channel(None);
         let (sealed, changed) = (Arc::default(), Arc::default());
-        let place = archive.place();
         let work = Work {
             log,
             archive,
@@ -86,7 +84,6 @@ impl Sealer {
         };
         let task = tokio::spawn(work.run()).abort_handle();
         Self {
-            place,
             wanted,
             sealed,
             changed,
@@ -120,10 +117,7 @@ impl Inputs<ArchiverState> for Sealer {
             sealed.pop_front();
         }
         let news = sealed.iter().map(|event| Observation {
-            event: Event::from(LogArchived {
-                place: self.place.clone(),
-                ..event.clone()
-            }),
+            event: Event::from(event.clone()),
             traceparent: None,
         });
         news.collect()
@@ -175,8 +169,12 @@ impl Work {
 
     /// Seals what is due.
     async fn look(&mut self, wanted: Wanted) -> Result<(), ArchiveError> {
-        self.refresh(wanted).await?;
         let head = self.log.head().await?;
+        // A list of a bucket costs money: another copy's segments are known by the log, or by a number that is
+        // taken.
+        if self.number() == 0 || self.number() < wanted.archived {
+            self.refresh(wanted).await?;
+        }
         let now = Instant::now();
         self.heads.push_back((now, head));
         let is_old =
@@ -196,21 +194,17 @@ impl Work {
     /// Reads the newest manifest, and observes those that the log does not know.
     async fn refresh(&mut self, wanted: Wanted) -> Result<(), ArchiveError> {
         let number = self.archive.newest_number().await?;
-        if self.newest.as_ref().map_or(0, |it| it.manifest.number) != number {
-            self.newest = self.archive.newest().await?;
-            self.states = None;
-        }
-        if let Some(newest) = &self.newest {
-            // This call also reads the log's identity.
-            self.log.head().await?;
-            let (archived, log) = (newest.manifest.log.clone(), self.log.identity());
-            if archived != log {
+        if number != self.number() {
+            let newest = self.archive.manifest(number).await?;
+            let log = self.log.identity();
+            if newest.manifest.log != log {
                 return Err(ArchiveError::OtherLog {
                     place: self.archive.place(),
-                    archived,
+                    archived: newest.manifest.log,
                     log,
                 });
             }
+            (self.newest, self.states) = (Some(newest), None);
         }
         for unknown in wanted.archived + 1..=number {
             if !lock(&self.sealed).iter().any(|it| it.number == unknown) {
@@ -224,6 +218,11 @@ impl Work {
     fn tell(&self, sealed: &Sealed) {
         lock(&self.sealed).push_back(sealed.event(&self.archive.place()));
         self.changed.notify_one();
+    }
+
+    /// Returns the number of the newest segment; 0 before the first.
+    fn number(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |it| it.manifest.number)
     }
 
     fn next(&self) -> Sequence {
@@ -287,7 +286,7 @@ impl Work {
             states.push(self.archive.put_state(state, last).await?);
         }
         let newest = self.newest.as_ref();
-        let number = newest.map_or(1, |it| it.manifest.number + 1);
+        let number = self.number() + 1;
         let manifest = Manifest {
             format: FORMAT,
             log: range.log,
