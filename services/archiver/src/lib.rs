@@ -3,9 +3,9 @@
 //! Folds [`ArchiverState`]. Decides nothing yet: `log.archived` is an observation of the sealer
 //! (`dormouse-archive`), which seals the next segment when the policy asks for it.
 
-use dormouse_messages::events::LogArchived;
+use dormouse_messages::events::{ArchiverEvent, ByWriter, LogArchived, OperatorEvent};
 use dormouse_messages::policy::ArchivePolicy;
-use dormouse_messages::{Decider, Decision, Event, Fold, LogClock, Recorded, Timestamp, Writer};
+use dormouse_messages::{Decider, Decision, Fold, LogClock, Recorded, Timestamp, Writer};
 use serde::{Deserialize, Serialize};
 
 /// The archiver's decider.
@@ -36,12 +36,26 @@ impl Fold for ArchiverState {
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.clock.pass(recorded);
-        match recorded.event() {
-            Some(Event::ClusterConfigured(event)) => self.policy = event.policy.archive,
-            Some(Event::LogArchived(event)) if event.number == self.archived() + 1 => {
-                self.newest = Some((**event).clone());
+        let Some(event) = recorded.event() else {
+            return;
+        };
+        match event.by_writer() {
+            ByWriter::Operator(OperatorEvent::ClusterConfigured(event)) => {
+                self.policy = event.policy.archive;
             }
-            _ => {}
+            ByWriter::Archiver(ArchiverEvent::LogArchived(event)) => {
+                if event.number == self.archived() + 1 {
+                    self.newest = Some(event.clone());
+                }
+            }
+            ByWriter::Operator(_)
+            | ByWriter::Admission(_)
+            | ByWriter::Optimizer(_)
+            | ByWriter::Placer(_)
+            | ByWriter::Checkpointer(_)
+            | ByWriter::Node(_)
+            | ByWriter::Autoscaler(_)
+            | ByWriter::Gateway(_) => {}
         }
     }
 
