@@ -86,7 +86,7 @@ fn archived(found: &Verification) -> String {
         ),
     };
     format!(
-        "{} segments, events {} to {}, {} in {}\n{}{unread}\nthe newest manifest is {}: keep this digest elsewhere, and nobody can change what is before it unseen",
+        "{} segments, events {} to {}, {} in {}\n{}{unread}\nthe newest manifest is {}: keep this digest elsewhere, since any later change to the archive changes it",
         found.segments,
         found.first,
         found.last,
