@@ -384,6 +384,7 @@ impl AgentState {
             | Event::GatewayUnrouted(_)
             | Event::GatewayLost(_)
             | Event::LogArchived(_)
+            | Event::LogTrimmed(_)
             | Event::ClockStepped(_)
             // Passed on at once by a live agent.
             | Event::PartitionWarned(_)
