@@ -37,6 +37,13 @@ pub enum ArchiveError {
         "event {0} is not on the log, so that no segment with it is sealed; see docs/operating.md, \"Loss of a broker\""
     )]
     Gap(Sequence),
+    #[error(
+        "event {sequence} is {type_name}, which this build does not know; run an archiver of the build that wrote it, or of a later one"
+    )]
+    TooNew {
+        sequence: Sequence,
+        type_name: String,
+    },
     #[error(transparent)]
     Log(#[from] LogError),
     #[error("the log could not be read to event {0}")]

@@ -64,7 +64,15 @@ pub fn make(
     let mut asof = range.last;
     while let Some(item) = items.blocking_recv() {
         let row = match item {
-            LogItem::Event(recorded) => Row::Event(Arc::unwrap_or_clone(recorded)),
+            LogItem::Event(recorded) => {
+                if let Some(type_name) = recorded.too_new() {
+                    return Err(ArchiveError::TooNew {
+                        sequence: recorded.sequence,
+                        type_name: type_name.to_owned(),
+                    });
+                }
+                Row::Event(Arc::unwrap_or_clone(recorded))
+            }
             LogItem::Flagged {
                 sequence,
                 stored_at,

@@ -40,7 +40,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     let checkpoints = settings
         .map(|it| Store::open(it, Handle::current()))
         .transpose()?;
-    let kept = AgentSnapshot::load(config, log).await;
+    let kept = AgentSnapshot::load(config, log).await?;
     tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);
     tokio::spawn(hear(log.follow(kept.next()), heard_tx));

@@ -114,6 +114,8 @@ pub enum AgentError {
         path: PathBuf,
         error: std::io::Error,
     },
+    #[error(transparent)]
+    Start(#[from] dormouse_runtime::StartError),
     #[error("the log holds {0}, which this build does not know; install a newer agent")]
     TooNew(String),
     #[error(transparent)]

@@ -2,7 +2,7 @@
 //! log went back, the old snapshot stays until its containers have ended.
 
 use dormouse_messages::{Sequence, Timestamp};
-use dormouse_runtime::{Log, Snapshot, Snapshots};
+use dormouse_runtime::{Log, Snapshot, Snapshots, StartError};
 use tokio::task::JoinHandle;
 
 use crate::config::AgentConfig;
@@ -22,18 +22,31 @@ pub struct AgentSnapshot {
 }
 
 impl AgentSnapshot {
-    /// Loads the agent's last snapshot if it fits this log. Otherwise starts from the empty state.
-    pub async fn load(config: &AgentConfig, log: &Log) -> Self {
+    /// Loads the agent's last snapshot if it fits this log, or cuts its state from the broker's.
+    ///
+    /// # Errors
+    /// When the log is trimmed and no state reaches its first event.
+    pub async fn load(config: &AgentConfig, log: &Log) -> Result<Self, StartError> {
         let dir = config.layout().node().join("snapshots");
         let snapshots = Snapshots::new(dir, &config.build);
         let (found, former) = match snapshots.find::<AgentState>(log).await {
-            Ok(found) => (found.map(|snapshot| snapshot.state), None),
+            Ok(found) => (found, None),
             Err(former) => (None, Some(*former)),
         };
         let is_own = |state: &AgentState| state.node.as_ref() == Some(&config.node);
-        let (found, former) = (found.filter(is_own), former.filter(is_own));
-        let state = found.unwrap_or_else(|| AgentState::new(config.node.clone()));
-        Self {
+        let found = found.filter(|snapshot| is_own(&snapshot.state));
+        let former = former.filter(is_own);
+        let started = log.start_after(found).await?;
+        let (mut started, sequence) = (started.state, started.sequence);
+        // The last message may be no event.
+        started.folded = sequence;
+        // The broker's state is that of every node.
+        let state = if started.node.is_none() {
+            started.cut(&config.node)
+        } else {
+            started
+        };
+        Ok(Self {
             snapshots,
             log: log.clone(),
             saved: state.folded,
@@ -41,7 +54,7 @@ impl AgentSnapshot {
             is_of_former: former.is_some(),
             former,
             saving: None,
-        }
+        })
     }
 
     /// Returns the first event that is not folded.

@@ -55,7 +55,13 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
         return;
     };
     let config = local(node(), Default::default(), folder.path().join("data"));
-    assert_eq!(AgentSnapshot::load(&config, &log).await.next(), Sequence(1));
+    assert_eq!(
+        AgentSnapshot::load(&config, &log)
+            .await
+            .expect("loads")
+            .next(),
+        Sequence(1)
+    );
 
     let (stop_agent, agent) = start_agent(&config, &log);
     let is_join = |life| move |event: &Event| matches!(event, Event::NodeJoined(it) if it.incarnation == life);
@@ -72,7 +78,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     agent.await.expect("ended");
 
     // Equals the fold of the log.
-    let mut kept = AgentSnapshot::load(&config, &log).await;
+    let mut kept = AgentSnapshot::load(&config, &log).await.expect("loads");
     let next = kept.next();
     let (state, former) = kept.take();
     assert_eq!(former, None);
@@ -93,7 +99,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     .await;
     drop(stop_agent);
     agent.await.expect("ended");
-    let mut kept = AgentSnapshot::load(&config, &log).await;
+    let mut kept = AgentSnapshot::load(&config, &log).await.expect("loads");
     assert!(kept.next() > next);
     let (state, former) = kept.take();
     assert_eq!(former, None);
@@ -107,6 +113,79 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_another_build_keeps_its_container_on_a_trimmed_log() {
+    let Some((folder, broker, log)) = broker().await else {
+        return;
+    };
+    let mut config = local(node(), Default::default(), folder.path().join("data"));
+    let (stop_agent, agent) = start_agent(&config, &log);
+    wait(&log, "join", |event| matches!(event, Event::NodeJoined(_))).await;
+    let script = "while :; do sleep 0.05; done";
+    append(&log, admitted(spec(&["/bin/sh", "-c", script]))).await;
+    append(&log, placed(1, 1)).await;
+    append(&log, start(1, None)).await;
+    let is_start = |event: &Event| matches!(event, Event::ContainerStarted(_));
+    wait(&log, "start", is_start).await;
+    drop(stop_agent);
+    agent.await.expect("ended");
+
+    // As the archiver does: a state of every node, then the log without its beginning.
+    let head = log.head().await.expect("answers");
+    let mut followed = log.read(Sequence(1), head).await.expect("answers");
+    let (mut every, mut stored_at) = (AgentState::default(), Timestamp::default());
+    while let Some(item) = followed.recv().await {
+        if let LogItem::Event(recorded) = item {
+            every.evolve(&recorded);
+            stored_at = recorded.stored_at;
+        }
+    }
+    let snapshot = Snapshot {
+        state: every,
+        log: log.identity(),
+        sequence: head,
+        stored_at,
+        own_last: Sequence(0),
+    };
+    log.states().put(&snapshot, "archiver").await.expect("put");
+    let in_a_day = stored_at.plus_ms(24 * 3_600_000);
+    assert_eq!(log.trim(head, in_a_day).await.expect("trims"), head);
+
+    config.build = "another".to_owned();
+    let mut kept = AgentSnapshot::load(&config, &log).await.expect("loads");
+    assert_eq!(kept.next(), head.next());
+    assert_eq!(kept.take().0.node, Some(node()));
+    let (stop_agent, agent) = start_agent(&config, &log);
+    let rejoined = async {
+        let mut followed = log.follow(head.next());
+        loop {
+            if let Some(LogItem::Event(recorded)) = followed.recv().await
+                && let Some(Event::NodeJoined(joined)) = recorded.event()
+            {
+                return joined.running.clone();
+            }
+        }
+    };
+    let running = tokio::time::timeout(Duration::from_secs(20), rejoined).await;
+    assert_eq!(running.expect("joins in time"), [id(1, 0)]);
+    append(&log, stop(1)).await;
+    let ended = async {
+        let mut followed = log.follow(head.next());
+        loop {
+            if let Some(LogItem::Event(recorded)) = followed.recv().await
+                && let Some(Event::ContainerExited(exited)) = recorded.event()
+            {
+                return exited.signal;
+            }
+        }
+    };
+    let signal = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    assert_eq!(signal.expect("ends in time"), Some(15));
+    drop(stop_agent);
+    agent.await.expect("ended");
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
     let Some((folder, broker, log)) = broker().await else {
         return;
@@ -114,7 +193,7 @@ async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
     let config = local(node(), Default::default(), folder.path().join("data"));
     let dir = config.layout().node().join("snapshots");
     let path = Snapshots::new(dir, &config.build).path::<AgentState>();
-    let mut kept = AgentSnapshot::load(&config, &log).await;
+    let mut kept = AgentSnapshot::load(&config, &log).await.expect("loads");
     let (mut state, _) = kept.take();
     for due in [20_000, 40_000] {
         let mut save_at = |folded| {
@@ -135,7 +214,12 @@ async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
 }
 
 async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: AgentState) {
-    let next = async |config: &AgentConfig| AgentSnapshot::load(config, log).await.next();
+    let next = async |config: &AgentConfig| {
+        AgentSnapshot::load(config, log)
+            .await
+            .expect("loads")
+            .next()
+    };
     let dir = |config: &AgentConfig| config.layout().node().join("snapshots");
     let path = Snapshots::new(dir(config), &config.build).path::<AgentState>();
     let good = fs::read(&path).expect("written");
@@ -176,14 +260,14 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
         };
         snapshots.save(&snapshot).expect("written");
         for again in [false, true] {
-            let mut kept = AgentSnapshot::load(config, log).await;
+            let mut kept = AgentSnapshot::load(config, log).await.expect("loads");
             assert_eq!(kept.next(), Sequence(1), "{again}");
             let (nothing, former) = kept.take();
             assert_eq!(former.as_ref(), Some(&state), "{again}");
             // Even by an agent that exits before checking containers.
             kept.save_last(nothing, Timestamp::from_micros(2)).await;
         }
-        let mut kept = AgentSnapshot::load(config, log).await;
+        let mut kept = AgentSnapshot::load(config, log).await.expect("loads");
         kept.replace_former(&state, Timestamp::from_micros(1));
         kept.save_last(state.clone(), Timestamp::from_micros(1))
             .await;
