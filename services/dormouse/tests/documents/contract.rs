@@ -123,7 +123,7 @@ fn properties(schema: &Value) -> Vec<&str> {
 fn every_field_of_a_document_is_described() {
     let (job, policy) = (schema("job-document"), schema("policy"));
     let documents = read("docs/reference/documents.md");
-    let policies = read("docs/policies-and-queues.md");
+    let policies = read("docs/policies.md");
     assert_eq!(
         lacks(&documents, properties(&job).into_iter()),
         Vec::<&str>::new()
