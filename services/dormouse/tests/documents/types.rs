@@ -142,7 +142,7 @@ fn what_many_lists_have_is_described_once() {
     let (a, b, other) = (row("a", "- a\n"), row("b", "- b\n"), row("a", "- other\n"));
     let rows = [a.clone(), b.clone(), a.clone(), other.clone()];
     let common = common(rows.iter(), 2);
-    assert_eq!(common, [a.clone()]);
+    assert_eq!(common, std::slice::from_ref(&a));
     assert_eq!(listed(&[a, b], &common, "Also"), "Also `a`.\n\n- b\n");
     assert_eq!(listed(&[other], &common, "Also"), "- other\n");
 }
