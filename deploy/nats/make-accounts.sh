@@ -56,6 +56,7 @@ stream=$(tr 'a-z-' 'A-Z_' <<<"$prefix")
 log=${stream}_LOG
 ingress=${stream}_IN
 code=${stream}_CODE
+states=${stream}_STATES
 leases=KV_${prefix}_leases
 
 # nkey USER: its public key, or the variable that holds it.

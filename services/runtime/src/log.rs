@@ -10,7 +10,7 @@ use dormouse_messages::{Prefix, Sequence, TenantId};
 
 use crate::answer::{ANSWER_TIMEOUT, within};
 use crate::connection::Connection;
-use crate::decode::{self, IMPORTED_TO};
+use crate::decode::{self, IMPORTED_TO, ORIGIN};
 use crate::error::LogError;
 use crate::feed::Feed;
 use crate::key_identity::{self, Holder};
@@ -104,7 +104,7 @@ impl Log {
         self.inner.connection.close().await;
     }
 
-    /// Returns the stream's name and creation time; empty before.
+    /// Returns the stream's name and creation time, or those of the log that it continues; empty before.
     #[must_use]
     pub fn identity(&self) -> String {
         let identity = self.inner.identity.read();
@@ -137,7 +137,8 @@ impl Log {
         };
         let info = info.cached_info();
         let created = info.created.unix_timestamp_nanos();
-        let identity = format!("{name}@{}", decode::timestamp(created));
+        let origin = info.config.metadata.get(ORIGIN).cloned();
+        let identity = origin.unwrap_or_else(|| format!("{name}@{}", decode::timestamp(created)));
         let mut known = self.inner.identity.write();
         match known.as_mut() {
             Ok(known) => **known = identity,

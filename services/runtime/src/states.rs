@@ -14,6 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::decode::LogItem;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::pieces::{IN_FLIGHT, PieceError, Pieces, pieces};
@@ -50,6 +51,8 @@ struct Head {
 pub enum StartError {
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error("the log could not be read to event {0}; try again")]
+    CutShort(Sequence),
     #[error(
         "the log begins at event {first}, and the broker has no state of {name} (version {version}) that reaches it: {why}. The archiver of this build writes one: start `dormouse serve archiver`, then this service again"
     )]
@@ -87,7 +90,29 @@ impl Log {
         self.start_after(kept).await
     }
 
-    /// Does the same with a snapshot that was loaded.
+    /// Returns the state of `F` at the log's head.
+    ///
+    /// # Errors
+    /// Those of [`Log::start`], or when the log could not be read to its head.
+    pub async fn folded<F: Fold>(&self) -> Result<Snapshot<F>, StartError> {
+        let mut snapshot = self.start::<F>(None).await?;
+        let head = self.head().await?;
+        let mut items = self.read(snapshot.sequence.next(), head).await?;
+        while let Some(item) = items.recv().await {
+            match item {
+                LogItem::Event(recorded) => {
+                    snapshot.state.evolve(&recorded);
+                    (snapshot.sequence, snapshot.stored_at) =
+                        (recorded.sequence, recorded.stored_at);
+                }
+                LogItem::Flagged { .. } => {}
+                LogItem::CaughtUp(_) => return Ok(snapshot),
+            }
+        }
+        Err(StartError::CutShort(head))
+    }
+
+    /// Does the same as [`Log::start`] with a snapshot that was loaded.
     ///
     /// # Errors
     /// Those of [`Log::start`].
