@@ -36,7 +36,7 @@ pub struct TenantConfigured {
     pub priority: Option<i32>,
 }
 
-/// The destination of a tenant's events from now on; see `docs/webhooks.md`.
+/// The destination of a tenant's events from now on; see `docs/clients.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookConfigured {
     /// The tenant.

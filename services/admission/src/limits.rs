@@ -31,7 +31,7 @@ pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
     Err(Refusal::new("unknown_tenant", reason))
 }
 
-/// Resolves the job's class.
+/// Resolves the job's class. Its value goes into the specification, so a later policy reorders no queue.
 pub fn class_of(
     queues: &Queues,
     tenant: &TenantId,

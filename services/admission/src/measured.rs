@@ -6,6 +6,8 @@
 //!
 //! Proxies are named `tenant/name`, which no gateway can be, so a tenant never replaces a gateway's
 //! measurements.
+//!
+//! One event instead of two, because proxies publish every two seconds and the event holds the whole message.
 
 use dormouse_messages::events::{ServiceMeasured, SubmissionReceived};
 use dormouse_messages::measured::{DEFAULT_PROXY, MOST_AHEAD_S, MOST_LATE_S};

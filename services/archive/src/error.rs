@@ -34,7 +34,7 @@ pub enum ArchiveError {
     },
     /// The log lacks an event of the segment.
     #[error(
-        "event {0} is not on the log, so that no segment with it is sealed; see docs/operating.md, \"Loss of a broker\""
+        "event {0} is not on the log, so that no segment with it is sealed; see docs/troubleshooting.md"
     )]
     Gap(Sequence),
     #[error(

@@ -7,6 +7,8 @@
 //! 4. After a loss of the lease the placer appends `gateway.lost`; the gateway rejoins once it holds the
 //!    lease.
 //! 5. A stop finishes running requests and appends `gateway.left`.
+//!
+//! The lease is five seconds, whatever a node's: nothing runs under it, and a wrong route only costs a retry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

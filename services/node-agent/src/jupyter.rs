@@ -1,6 +1,7 @@
 //! Support for a notebook's Jupyter Server.
 //!
 //! - The token derives from the agent's secret and the container's name. The log holds only its hash.
+//!   A token from the gateways' secret would give every node the keys of all tenants.
 //! - The settings name a folder that outlives the container, and disable culling. The job's settings win.
 //! - The server reports its activity ([`activity`]).
 

@@ -4,6 +4,9 @@
 //! - MPICH and MXNet listen on the address that they announce, so their containers get the node's address too
 //!   ([`NodeAddress`], set by `docker::network`).
 //! - gloo and NCCL pick arbitrary ports. Between nodes they need the node's network.
+//!
+//! An overlay network would need all engines in one swarm. A short container with `NET_ADMIN` sets the address,
+//! because the agent itself may run in a container.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -11,6 +11,9 @@
 //!
 //! The types keep the order: [`Mounts::add_tenants`] takes the mounts, and leaves a root that can only be
 //! entered. After the tenant's mounts root opens nothing by path. Needed files are open already ([`Sandbox`]).
+//!
+//! A new root shows only listed things. Rules over the node's root (Landlock alone) would leave names,
+//! processes and queues of others visible. Landlock adds ports and abstract sockets.
 
 mod devices;
 mod mounts;

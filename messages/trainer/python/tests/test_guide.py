@@ -1,4 +1,4 @@
-"""The programs that docs/trainers.md shows: they run, are stopped, go on; the page shows them as they are."""
+"""The programs that docs/training.md shows: they run, are stopped, go on; the page shows them as they are."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from dormouse_trainer.checkpoints import read
 
 GUIDE = harness.HERE / "guide"
-PAGE = harness.HERE.parents[3] / "docs" / "trainers.md"
+PAGE = harness.HERE.parents[3] / "docs" / "training.md"
 ALONE = ["first.py", "by_hand.py", "sklearn_partial.py", "xgboost_rounds.py", "mpi_ranks.py", "in_place.py"]
 
 

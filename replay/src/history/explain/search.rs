@@ -8,6 +8,8 @@
 //!    fewest others, for up to [`MOST_GIVERS`] disjoint sets.
 //!
 //! Neither the number of threads nor the machine changes the result.
+//!
+//! θ1 and θ2 are not bisected: larger bounds admit more allocations, but the chosen one may give the job less.
 
 use std::collections::BTreeSet;
 

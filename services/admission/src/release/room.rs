@@ -8,6 +8,9 @@
 //!    released job reserves the resources that it lacks on its eligible nodes.
 //!
 //! The optimizer moves and shrinks jobs.
+//!
+//! A short job passes a blocked head by time limits alone: the platform keeps limits, nobody keeps estimates.
+//! Capacity returns as late and goes as early as limits allow, so no later release moves the promised time.
 
 use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;

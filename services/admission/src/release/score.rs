@@ -16,6 +16,9 @@
 //!
 //! `balanced-wait` is `projected-wait` over credited arrivals. A job that has waited 30 % longer than the
 //! next under FIFO precedes all others.
+//!
+//! `projected-wait` rewards a flood, since queued work raises its tenant's score at once, and has long tails.
+//! 30 % weighs the longest wait against the deviation of the tenants' means (20 %: shorter, less even).
 
 use std::cmp::Ordering;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGE: &str = "docs/history.md";
+const PAGE: &str = "docs/simulation.md";
 const COMMAND: &str =
     "lab simulate deploy/scenarios/dorm-seed1.json --policy static,dorm-3,default";
 

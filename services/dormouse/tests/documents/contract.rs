@@ -1,13 +1,11 @@
 //! `docs/reference/events.md` lists all events and schemas; other reference pages name every field, writer
 //! and query.
 
-use std::fmt::Write as _;
-
 use dormouse_messages::{Event, Writer};
 use dormouse_projections::queries;
 use serde_json::Value;
 
-use super::types::{Parts, cell, fields};
+use super::types::{Parts, Row, cell, common, listed, rows};
 use super::{assert_generated, read};
 
 fn schema(name: &str) -> Value {
@@ -15,33 +13,56 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&text).expect("a schema is JSON")
 }
 
-/// All subjects are keyed by writer, even of job events.
-fn place(writer: Writer, name: &str) -> String {
-    let key = if writer == Writer::Node {
-        "<node>"
-    } else {
-        "0"
-    };
-    format!("`dormouse.log.{writer}.{key}.{name}`")
+struct Entry {
+    head: String,
+    rows: Vec<Row>,
 }
 
-fn event(type_name: &str, writers: &[Writer], parts: &mut Parts) -> String {
+impl Entry {
+    fn text(&self, common: &[Row]) -> String {
+        let fields = listed(&self.rows, common, "[Common](#common-fields):");
+        format!("{}\n\n{fields}\n", self.head)
+    }
+}
+
+fn event(type_name: &str, writers: &[Writer], parts: &mut Parts) -> Entry {
     let schema = schema(type_name);
     let name = type_name.trim_start_matches("dormouse.");
     let (name, version) = name.rsplit_once(".v").expect("a version");
-    let places: Vec<String> = writers.iter().map(|writer| place(*writer, name)).collect();
+    let others: Vec<String> = writers.iter().skip(1).map(ToString::to_string).collect();
+    let others = if others.is_empty() {
+        String::new()
+    } else {
+        format!(" Also written by {}.", others.join(", "))
+    };
+    let version = if version == "1" {
+        String::new()
+    } else {
+        format!(" Version {version}.")
+    };
     let observed = writers.iter().any(|writer| writer.is_outside());
     let decision = match (schema["properties"]["basis"].is_object(), observed) {
-        (true, false) => " A decision, with its [basis](#basis).",
-        (true, true) => " With a [basis](#basis) where it was decided.",
+        (true, false) => " A decision.",
+        (true, true) => " A decision, unless it was observed.",
         (false, _) => "",
     };
-    format!(
-        "### {name}\n\n{}{decision} Version {version}, on {}.\n\n{}\n",
-        cell(&schema),
-        places.join(" or "),
-        fields(&schema, &schema["$defs"], parts)
-    )
+    Entry {
+        head: format!("### {name}\n\n{}{decision}{others}{version}", cell(&schema)),
+        rows: rows(&schema, &schema["$defs"], parts),
+    }
+}
+
+fn part(name: &str, value: &Value, parts: &mut Parts) -> Entry {
+    // Any schema that defines a shared type will do.
+    let definitions = Value::Object(parts.clone().into_iter().collect());
+    let mut all = Event::writer_table()
+        .into_iter()
+        .map(|(name, _)| schema(name)["$defs"].clone());
+    let own = all.find(|all| all[name].is_object());
+    Entry {
+        head: format!("### {name}\n\n{}", cell(value)),
+        rows: rows(value, &own.unwrap_or(definitions), parts),
+    }
 }
 
 #[test]
@@ -50,27 +71,33 @@ fn the_reference_of_events_is_the_registry() {
     let mut parts = Parts::new();
     let basis = schema("dormouse.allocation.decided.v1");
     parts.insert("Basis".to_owned(), basis["$defs"]["Basis"].clone());
-    let mut text = String::new();
+    let mut sections = Vec::new();
     for writer in Writer::ALL {
-        let _ = writeln!(text, "## Written by {writer}\n");
-        for (name, writers) in table.iter().filter(|(_, w)| w.first() == Some(&writer)) {
-            text.push_str(&event(name, writers, &mut parts));
-        }
+        let own = table.iter().filter(|(_, w)| w.first() == Some(&writer));
+        let entries: Vec<Entry> = own
+            .map(|(name, writers)| event(name, writers, &mut parts))
+            .collect();
+        sections.push((format!("## Written by {writer}\n\n"), entries));
     }
-    text.push_str("## Parts\n\nTypes that several fields have.\n\n");
-    fields(&parts["Basis"].clone(), &basis["$defs"], &mut parts);
-    for (name, part) in &parts.clone() {
-        // Any schema that defines a shared type will do.
-        let definitions = Value::Object(parts.clone().into_iter().collect());
-        let all = table.iter().map(|(name, _)| schema(name)["$defs"].clone());
-        let own = all.into_iter().find(|all| all[name.as_str()].is_object());
-        let own = own.unwrap_or(definitions);
-        let _ = write!(
-            text,
-            "### {name}\n\n{}\n\n{}\n",
-            cell(part),
-            fields(part, &own, &mut parts)
-        );
+    rows(&parts["Basis"].clone(), &basis["$defs"], &mut parts);
+    let named = parts.clone().into_iter();
+    let entries = named
+        .map(|(name, value)| part(&name, &value, &mut parts))
+        .collect();
+    sections.push((
+        "## Parts\n\nTypes that several fields have.\n\n".to_owned(),
+        entries,
+    ));
+    let all = sections.iter().flat_map(|(_, entries)| entries);
+    let common = common(all.flat_map(|entry| &entry.rows), 2);
+    let mut text = String::from("## Common fields\n\nThe events below only name these.\n\n");
+    text.extend(common.iter().map(|(_, item)| item.as_str()));
+    text.push('\n');
+    for (head, entries) in &sections {
+        text.push_str(head);
+        entries
+            .iter()
+            .for_each(|entry| text.push_str(&entry.text(&common)));
     }
     assert_generated("docs/reference/events.md", "events", &text);
 }
@@ -96,7 +123,7 @@ fn properties(schema: &Value) -> Vec<&str> {
 fn every_field_of_a_document_is_described() {
     let (job, policy) = (schema("job-document"), schema("policy"));
     let documents = read("docs/reference/documents.md");
-    let policies = read("docs/policies-and-queues.md");
+    let policies = read("docs/policies.md");
     assert_eq!(
         lacks(&documents, properties(&job).into_iter()),
         Vec::<&str>::new()

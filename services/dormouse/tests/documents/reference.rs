@@ -5,13 +5,11 @@ use std::fmt::Write as _;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
 use super::assert_generated;
+use super::types::{Row, common, listed};
 use crate::cli::Cli;
 
 fn cell(text: &str) -> String {
-    text.split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .replace('|', "\\|")
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn written(arg: &Arg) -> String {
@@ -37,7 +35,7 @@ fn written(arg: &Arg) -> String {
     }
 }
 
-fn row(arg: &Arg) -> String {
+fn row(arg: &Arg) -> Row {
     let help = arg.get_long_help().or(arg.get_help());
     let mut meaning = cell(&help.map(ToString::to_string).unwrap_or_default());
     let values = arg.get_possible_values();
@@ -58,52 +56,47 @@ fn row(arg: &Arg) -> String {
         Vec::new()
     };
     let default = match (default.is_empty(), arg.is_required_set()) {
-        (false, _) => default.join(", "),
+        (false, _) => format!("default {}", default.join(", ")),
         (true, true) => "required".to_owned(),
         (true, false) => String::new(),
     };
     let variable = arg
         .get_env()
         .map(|name| format!("`{}`", name.to_string_lossy()));
-    let variable = variable.unwrap_or_default();
-    format!(
-        "| `{}` | {meaning} | {default} | {variable} |\n",
-        cell(&written(arg))
-    )
-}
-
-fn table<'a>(args: impl Iterator<Item = &'a Arg>) -> String {
-    let rows: String = args.filter(|arg| !arg.is_hide_set()).map(row).collect();
-    if rows.is_empty() {
-        rows
-    } else {
-        format!("| argument | meaning | default | variable |\n|---|---|---|---|\n{rows}\n")
+    let notes: Vec<String> = [default, variable.unwrap_or_default()]
+        .into_iter()
+        .filter(|note| !note.is_empty())
+        .collect();
+    if !notes.is_empty() {
+        let _ = write!(meaning, " ({})", notes.join("; "));
     }
+    let name = written(arg);
+    let item = format!("- `{name}`: {meaning}\n");
+    (name, item)
 }
 
+fn rows<'a>(args: impl Iterator<Item = &'a Arg>) -> Vec<Row> {
+    args.filter(|arg| !arg.is_hide_set()).map(row).collect()
+}
+
+/// The text behind the flags; `--help` shows the examples.
 fn after(command: &Command) -> String {
-    let Some(text) = command.get_after_help().map(ToString::to_string) else {
-        return String::new();
-    };
-    let mut said = String::new();
-    for part in text.split("\n\n") {
-        match part.strip_prefix("Examples:\n") {
-            Some(examples) => {
-                let lines: String = examples
-                    .lines()
-                    .map(|line| format!("{}\n", line.trim()))
-                    .collect();
-                let _ = write!(said, "```sh\n{lines}```\n\n");
-            }
-            None => {
-                let _ = write!(said, "{}\n\n", part.replace('\n', " "));
-            }
-        }
-    }
-    said
+    let text = command.get_after_help().map(ToString::to_string);
+    let text = text.unwrap_or_default();
+    let said = text
+        .split("\n\n")
+        .filter(|part| !part.is_empty() && !part.starts_with("Examples:\n"));
+    said.map(|part| format!("{}\n\n", part.replace('\n', " ")))
+        .collect()
 }
 
-fn section(command: &Command, before: &str, text: &mut String) {
+struct Section {
+    head: String,
+    rows: Vec<Row>,
+    after: String,
+}
+
+fn sections(command: &Command, before: &str, all: &mut Vec<Section>) {
     let name = format!("{before} {}", command.get_name());
     let about = command
         .get_about()
@@ -117,40 +110,37 @@ fn section(command: &Command, before: &str, text: &mut String) {
         .filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
         .collect();
     if inner.is_empty() || !command.is_subcommand_required_set() {
-        let _ = write!(
-            text,
-            "### {}\n\n{about}.\n\n{}{}",
-            name.trim(),
-            table(own),
-            after(command)
-        );
+        all.push(Section {
+            head: format!("### {}\n\n{about}.\n\n", name.trim()),
+            rows: rows(own),
+            after: after(command),
+        });
     }
     for inner in inner {
-        section(inner, &name, text);
+        sections(inner, &name, all);
     }
-}
-
-#[test]
-fn a_bar_in_the_name_of_a_value_splits_no_cell() {
-    let arg = Arg::new("at").long("at").value_name("SEQUENCE|TIME");
-    assert_eq!(row(&arg), "| `--at SEQUENCE\\|TIME` |  |  |  |\n");
 }
 
 #[test]
 fn the_reference_of_commands_is_the_command_line() {
     let command = Cli::command();
     let page = "docs/reference/commands.md";
-    assert_generated(
-        page,
-        "global",
-        &table(command.get_arguments().filter(|arg| arg.is_global_set())),
-    );
+    let global = rows(command.get_arguments().filter(|arg| arg.is_global_set()));
+    let list = |rows: &[Row]| rows.iter().map(|(_, item)| item.as_str()).collect();
+    let text: String = list(&global);
+    assert_generated(page, "global", &text);
+    let mut all = Vec::new();
+    let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+    shown.for_each(|inner| sections(inner, "", &mut all));
+    let flags = all.iter().flat_map(|section| &section.rows);
+    let shared = common(flags.filter(|(name, _)| name.starts_with('-')), 2);
+    let text: String = list(&shared);
+    assert_generated(page, "shared", &text);
     let mut text = String::new();
-    for inner in command
-        .get_subcommands()
-        .filter(|inner| !inner.is_hide_set())
-    {
-        section(inner, "", &mut text);
+    for section in &all {
+        let flags = listed(&section.rows, &shared, "Also");
+        let gap = if flags.is_empty() { "" } else { "\n" };
+        let _ = write!(text, "{}{flags}{gap}{}", section.head, section.after);
     }
     assert!(
         text.contains("### job wait"),

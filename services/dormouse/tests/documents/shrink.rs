@@ -1,4 +1,4 @@
-//! `docs/why-did-my-job-shrink.md` shows the real output of its commands.
+//! `docs/ask-the-log.md` shows the real output of its commands.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::commands::log::{bisect, verify};
 use crate::commands::{explain, ledger};
 use crate::render::Style;
 
-const PAGE: &str = "docs/why-did-my-job-shrink.md";
+const PAGE: &str = "docs/ask-the-log.md";
 
 fn log() -> Vec<Arc<Recorded>> {
     let scenario = scenario::read(&read("docs/images/three-teams.json")).expect("a scenario");

@@ -100,7 +100,7 @@ fn the_first_job_is_the_example() {
 fn the_problem_is_solved_as_the_page_says() {
     let page = pages()
         .into_iter()
-        .find(|page| page.path == "docs/history.md")
+        .find(|page| page.path == "docs/simulation.md")
         .expect("the page");
     let problem = page
         .blocks()

@@ -1,4 +1,4 @@
-//! Renders a JSON Schema's fields as a table.
+//! Renders a JSON Schema's fields as a list.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,8 +11,7 @@ pub fn cell(value: &Value) -> String {
     let text = value["description"].as_str().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // Rustdoc links become code.
-    let text = text.replace("[`", "`").replace("`]", "`");
-    text.replace('|', "\\|")
+    text.replace("[`", "`").replace("`]", "`")
 }
 
 /// Describes a type; types with fields go into `parts`.
@@ -22,7 +21,7 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
         let definition = &definitions[name];
         if definition["properties"].is_object() && !name.is_empty() {
             if parts.insert(name.to_owned(), definition.clone()).is_none() {
-                fields(definition, definitions, parts);
+                rows(definition, definitions, parts);
             }
             return format!("[{name}](#{})", name.to_lowercase());
         }
@@ -85,8 +84,10 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     }
 }
 
-/// Renders fields; `basis` is described once for all.
-pub fn fields(schema: &Value, definitions: &Value, parts: &mut Parts) -> String {
+/// A field's name and its item of a list; `basis` is described once for all.
+pub type Row = (String, String);
+
+pub fn rows(schema: &Value, definitions: &Value, parts: &mut Parts) -> Vec<Row> {
     let empty = serde_json::Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&empty);
     let required: Vec<&str> = schema["required"]
@@ -95,19 +96,53 @@ pub fn fields(schema: &Value, definitions: &Value, parts: &mut Parts) -> String 
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let mut rows = String::new();
-    for (name, field) in properties.iter().filter(|(name, _)| *name != "basis") {
+    let fields = properties.iter().filter(|(name, _)| *name != "basis");
+    let row = |(name, field): (&String, &Value)| {
         let optional = if required.contains(&name.as_str()) {
             ""
         } else {
             ", optional"
         };
         let kind = words(field, definitions, parts);
-        let _ = writeln!(rows, "| `{name}` | {kind}{optional} | {} |", cell(field));
+        let item = format!("- `{name}` ({kind}{optional}): {}\n", cell(field));
+        (name.clone(), item)
+    };
+    fields.map(row).collect()
+}
+
+/// The items that several lists have, one for each name: the most frequent.
+pub fn common<'a>(rows: impl Iterator<Item = &'a Row>, at_least: usize) -> Vec<Row> {
+    let mut counts: BTreeMap<&Row, usize> = BTreeMap::new();
+    rows.for_each(|row| *counts.entry(row).or_default() += 1);
+    let mut best: BTreeMap<&str, (usize, &Row)> = BTreeMap::new();
+    for (row, count) in counts {
+        let known = best.get(row.0.as_str()).map_or(0, |(known, _)| *known);
+        if count >= at_least && count > known {
+            best.insert(&row.0, (count, row));
+        }
     }
-    if rows.is_empty() {
-        "No fields.\n".to_owned()
-    } else {
-        format!("| field | type | meaning |\n|---|---|---|\n{rows}")
+    best.into_values().map(|(_, row)| row.clone()).collect()
+}
+
+/// Lists rows; of the common ones only the names.
+pub fn listed(rows: &[Row], common: &[Row], also: &str) -> String {
+    let (known, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| common.contains(row));
+    let names: Vec<String> = known.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let mut text = String::new();
+    if !names.is_empty() {
+        let _ = writeln!(text, "{also} {}.\n", names.join(", "));
     }
+    text.extend(own.iter().map(|(_, item)| item.as_str()));
+    text
+}
+
+#[test]
+fn what_many_lists_have_is_described_once() {
+    let row = |name: &str, item: &str| (name.to_owned(), item.to_owned());
+    let (a, b, other) = (row("a", "- a\n"), row("b", "- b\n"), row("a", "- other\n"));
+    let rows = [a.clone(), b.clone(), a.clone(), other.clone()];
+    let common = common(rows.iter(), 2);
+    assert_eq!(common, std::slice::from_ref(&a));
+    assert_eq!(listed(&[a, b], &common, "Also"), "Also `a`.\n\n- b\n");
+    assert_eq!(listed(&[other], &common, "Also"), "- other\n");
 }

@@ -12,6 +12,9 @@
 //!    boot.
 //! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
+//! An address with a digest needs no agreement on names among incarnations and clusters. NATS's object store
+//! would send checkpoints through the brokers that order the log.
+//!
 //! All work runs on the runtime that opened the store.
 
 mod cached;

@@ -469,10 +469,13 @@ fn docker_containers_with_published_ports_reach_nothing_of_others() {
 
 #[test]
 fn every_attempt_is_in_the_documents() {
-    let page = include_str!("../../../../docs/containment.md");
+    let page = include_str!("../../../../docs/reference/sandbox.md");
     for attempt in attempts() {
         let name = format!("`{}`", attempt.name);
-        assert!(page.contains(&name), "{name} is not in docs/containment.md");
+        assert!(
+            page.contains(&name),
+            "{name} is not in docs/reference/sandbox.md"
+        );
     }
 }
 
@@ -497,10 +500,10 @@ fn has_test(source: &str, name: &str) -> bool {
 
 #[test]
 fn every_test_that_the_documents_name_is_there() {
-    let page = include_str!("../../../../docs/containment.md");
+    let page = include_str!("../../../../docs/reference/sandbox.md");
     let named = named_tests(page);
     assert!(named.len() >= 40, "{named:?}");
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
     for (name, path) in named {
         let source = fs::read_to_string(docs.join(path)).unwrap_or_default();
         assert!(has_test(&source, name), "{path} has no test {name}");

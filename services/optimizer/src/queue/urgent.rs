@@ -14,6 +14,9 @@
 //!
 //! From step 3 on the decision records that bounds were lifted, and no other waiting job is admitted. If even
 //! an empty cluster is too small, targets of services are cut, the last ones first.
+//!
+//! The bound on preemptions counts for each job: a bound of the cluster would leave the same victim each time.
+//! A job too young to resize is requeued whole, and the next decision gives it the remaining capacity.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

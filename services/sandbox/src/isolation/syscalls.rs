@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn the_documents_name_every_call() {
-        let page = include_str!("../../../../docs/containment.md");
+        let page = include_str!("../../../../docs/reference/sandbox.md");
         let (_, page) = page.split_once("## System calls").expect("a section");
         let (allowed, refused) = page.split_once("These are refused").expect("a list");
         let lists = [("ALLOWED", allowed), ("ALLOWED_OLDER", allowed)];

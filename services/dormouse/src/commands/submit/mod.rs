@@ -1,4 +1,6 @@
 //! `submit`: publishes jobs as any client would, and reports the decisions.
+//!
+//! A job that waits ends it with 2, unlike `sbatch`: scripts that go on say `--detach`.
 
 mod dry;
 

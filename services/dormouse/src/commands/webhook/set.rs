@@ -11,7 +11,7 @@ use crate::context::Context;
 /// Post a tenant's events to an address, from here on
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse webhook set ads https://hooks.example.org/dormouse\n\n`dormouse serve webhook` posts; docs/webhooks.md says what a receiver checks."
+    after_help = "Examples:\n  dormouse webhook set ads https://hooks.example.org/dormouse\n\n`dormouse serve webhook` posts; docs/clients.md says what a receiver checks."
 )]
 pub struct SetArgs {
     /// Tenant.
