@@ -229,12 +229,12 @@ impl Preemption {
     }
 }
 
-/// The sealing of the log's segments in the archive.
+/// The sealing of the log's segments in the archive, and the time that the broker keeps them as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     default,
     deny_unknown_fields,
-    expecting = "a map such as {segment_events: 200000, segment_hours: 24}"
+    expecting = "a map such as {segment_events: 200000, segment_hours: 24, keep_hours: 168}"
 )]
 pub struct ArchivePolicy {
     /// A segment is sealed at this number of events.
@@ -243,6 +243,9 @@ pub struct ArchivePolicy {
     /// A smaller segment is sealed this many hours after its first event.
     #[serde(deserialize_with = "whole")]
     pub segment_hours: u32,
+    /// The broker keeps an archived event at least this many hours; without a number, for ever.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "maybe")]
+    pub keep_hours: Option<u32>,
 }
 
 impl Default for ArchivePolicy {
@@ -250,6 +253,7 @@ impl Default for ArchivePolicy {
         Self {
             segment_events: 200_000,
             segment_hours: 24,
+            keep_hours: None,
         }
     }
 }
@@ -268,9 +272,17 @@ impl ArchivePolicy {
             ));
         }
         let hours = self.segment_hours;
-        (!(1..=8_760).contains(&hours)).then(|| {
-            format!("archive.segment_hours is {hours}; it must lie between 1 and 8760, a year")
-        })
+        if !(1..=8_760).contains(&hours) {
+            return Some(format!(
+                "archive.segment_hours is {hours}; it must lie between 1 and 8760, a year"
+            ));
+        }
+        let hours = self
+            .keep_hours
+            .filter(|hours| !(1..=87_600).contains(hours))?;
+        Some(format!(
+            "archive.keep_hours is {hours}; it must lie between 1 and 87600, ten years; leave it out to keep every event"
+        ))
     }
 }
 

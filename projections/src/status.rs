@@ -389,6 +389,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::GatewayLeft(_)
         | Event::GatewayLost(_)
         | Event::LogArchived(_)
+        | Event::LogTrimmed(_)
         | Event::NodeGpuReconciled(_)
         | Event::NodeJoined(_) => None,
     }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_admission::Admission;
+use dormouse_archiver::Archiver;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::Basis;
@@ -340,6 +341,7 @@ pub struct Verifier {
     placer: ParallelReaders<Lagging<Placer>>,
     checkpointer: ParallelReaders<Lagging<Checkpointer>>,
     autoscaler: ParallelReaders<Lagging<Autoscaler>>,
+    archiver: ParallelReaders<Lagging<Archiver>>,
 }
 
 impl Verifier {
@@ -354,6 +356,7 @@ impl Verifier {
         self.checkpointer.begin(fork.cluster.clone(), fork.sequence);
         self.autoscaler
             .begin(fork.autoscaler.clone(), fork.sequence);
+        self.archiver.begin(fork.archiver.clone(), fork.sequence);
         self
     }
 
@@ -374,6 +377,7 @@ impl Verifier {
         self.placer.read(recorded);
         self.checkpointer.read(recorded);
         self.autoscaler.read(recorded);
+        self.archiver.read(recorded);
     }
 
     /// Returns the findings.
@@ -392,6 +396,7 @@ impl Verifier {
             self.placer.report(),
             self.checkpointer.report(),
             self.autoscaler.report(),
+            self.archiver.report(),
         ] {
             report.absorb(of_service);
         }

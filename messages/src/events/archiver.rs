@@ -1,8 +1,9 @@
-//! Events of the archiver: sealed segments of the log.
+//! Events of the archiver: sealed segments of the log, and its trimmed beginning.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::events::Basis;
 use crate::ids::Sequence;
 use crate::time::Timestamp;
 
@@ -28,6 +29,21 @@ pub struct LogArchived {
     /// Decisions of the segment that did not come out again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub findings: u64,
+}
+
+/// The broker no longer needs the log's beginning: it is archived, and newer states are on the broker. The
+/// archiver removes it as soon as no reader waits for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LogTrimmed {
+    /// The log's first event from now on.
+    pub first: Sequence,
+    /// The last segment whose events go.
+    pub number: u64,
+    /// SHA-256 of that segment's manifest.
+    pub manifest: String,
+    /// Provenance; absent in historical logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 #[expect(

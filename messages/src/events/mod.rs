@@ -397,6 +397,7 @@ registry! {
     }
     Archiver ArchiverEvent {
         LogArchived "log.archived.v1" shard observation;
+        LogTrimmed "log.trimmed.v1" shard decision;
     }
 }
 

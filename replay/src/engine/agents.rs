@@ -183,15 +183,26 @@ impl ModelAgents {
         self.take_said()
     }
 
-    /// Checks that every up-to-date agent wants the same containers as after the whole log.
+    /// Checks that every up-to-date agent wants the same containers as after the whole log, and that its
+    /// node's part of every node's view after the first `cut` events goes on to the same state.
     ///
     /// # Errors
     /// The difference.
-    pub fn heard_enough(&self, log: &[Arc<Recorded>]) -> Result<(), String> {
+    pub fn heard_enough(&self, log: &[Arc<Recorded>], cut: usize) -> Result<(), String> {
+        let (before, after) = log.split_at(cut);
+        let mut every = AgentState::default();
+        before.iter().for_each(|recorded| every.evolve(recorded));
         let heard = self.nodes.iter().filter(|(_, it)| it.has_heard_all());
         for (node, it) in heard {
             let mut whole = AgentState::new(node.clone());
             log.iter().for_each(|recorded| whole.evolve(recorded));
+            let mut resumed = every.cut(node);
+            after.iter().for_each(|recorded| resumed.evolve(recorded));
+            if resumed != whole {
+                return Err(format!(
+                    "{node}, cut after event {cut}, goes on differently"
+                ));
+            }
             let (wants, would) = (it.agent.state().wanted(), whole.wanted());
             if wants != would {
                 return Err(format!(

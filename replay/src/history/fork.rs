@@ -3,6 +3,7 @@
 //! States and decisions are the services' own. A fork never appends to its log.
 
 use dormouse_admission::{Admission, AdmissionState};
+use dormouse_archiver::ArchiverState;
 use dormouse_autoscaler::AutoscalerState;
 use dormouse_messages::{
     Decider, Envelope, Event, Fold, JobId, Recorded, Sequence, Timestamp, Writer,
@@ -19,6 +20,7 @@ pub struct Fork {
     pub admission: AdmissionState,
     pub cluster: ClusterState,
     pub autoscaler: AutoscalerState,
+    pub archiver: ArchiverState,
     pub sequence: Sequence,
     pub now: Timestamp,
 }
@@ -37,6 +39,7 @@ impl Fork {
         self.admission.evolve(recorded);
         self.cluster.evolve(recorded);
         self.autoscaler.evolve(recorded);
+        self.archiver.evolve(recorded);
         self.sequence = recorded.sequence;
         self.now = self.cluster.now;
     }

@@ -81,10 +81,11 @@ impl States {
     /// A state cannot be encoded.
     pub fn encode(&self) -> Result<Vec<EncodedState>, SliceError> {
         Ok(vec![
-            encode(&self.fork.admission)?,
-            encode(&self.fork.cluster)?,
-            encode(&self.fork.autoscaler)?,
-            encode(&self.model)?,
+            EncodedState::of(&self.fork.admission)?,
+            EncodedState::of(&self.fork.cluster)?,
+            EncodedState::of(&self.fork.autoscaler)?,
+            EncodedState::of(&self.fork.archiver)?,
+            EncodedState::of(&self.model)?,
         ])
     }
 
@@ -100,13 +101,14 @@ impl States {
     ) -> Result<Self, SliceError> {
         Ok(Self {
             fork: Fork {
-                admission: decode(states, build)?,
-                cluster: decode(states, build)?,
-                autoscaler: decode(states, build)?,
+                admission: EncodedState::find(states, build)?,
+                cluster: EncodedState::find(states, build)?,
+                autoscaler: EncodedState::find(states, build)?,
+                archiver: EncodedState::find(states, build)?,
                 sequence: asof,
                 now: at,
             },
-            model: decode(states, build)?,
+            model: EncodedState::find(states, build)?,
         })
     }
 
@@ -165,6 +167,45 @@ pub struct EncodedState {
     pub bytes: Vec<u8>,
 }
 
+impl EncodedState {
+    /// Encodes a state.
+    ///
+    /// # Errors
+    /// The state cannot be encoded.
+    pub fn of<F: Fold>(state: &F) -> Result<Self, SliceError> {
+        let damaged = |error: String| SliceError::Damaged(F::NAME.to_owned(), error);
+        let bytes = rmp_serde::to_vec_named(state).map_err(|error| damaged(error.to_string()))?;
+        let bytes =
+            zstd::encode_all(&bytes[..], LEVEL).map_err(|error| damaged(error.to_string()))?;
+        Ok(Self {
+            name: F::NAME.to_owned(),
+            version: F::VERSION,
+            bytes,
+        })
+    }
+
+    /// Decodes the state of `F` among those that `build` has encoded.
+    ///
+    /// # Errors
+    /// The state is missing, damaged, or of another shape than this build's.
+    pub fn find<F: Fold>(states: &[Self], build: &str) -> Result<F, SliceError> {
+        let damaged = |error: &str| SliceError::Damaged(F::NAME.to_owned(), error.to_owned());
+        let state = states.iter().find(|state| state.name == F::NAME);
+        let state = state.ok_or_else(|| damaged("it is not there"))?;
+        if state.version != F::VERSION {
+            return Err(SliceError::State {
+                name: F::NAME.to_owned(),
+                has: state.version,
+                reads: F::VERSION,
+                build: build.to_owned(),
+            });
+        }
+        let bytes =
+            zstd::decode_all(&state.bytes[..]).map_err(|error| damaged(&error.to_string()))?;
+        rmp_serde::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))
+    }
+}
+
 /// The last event before a slice: no decision in the slice has an earlier basis.
 #[derive(Debug, Clone, Copy)]
 pub struct Before(Sequence);
@@ -191,33 +232,6 @@ impl Before {
     pub fn sequence(self) -> Sequence {
         self.0
     }
-}
-
-fn encode<F: Fold>(state: &F) -> Result<EncodedState, SliceError> {
-    let damaged = |error: String| SliceError::Damaged(F::NAME.to_owned(), error);
-    let bytes = rmp_serde::to_vec_named(state).map_err(|error| damaged(error.to_string()))?;
-    let bytes = zstd::encode_all(&bytes[..], LEVEL).map_err(|error| damaged(error.to_string()))?;
-    Ok(EncodedState {
-        name: F::NAME.to_owned(),
-        version: F::VERSION,
-        bytes,
-    })
-}
-
-fn decode<F: Fold>(states: &[EncodedState], build: &str) -> Result<F, SliceError> {
-    let damaged = |error: &str| SliceError::Damaged(F::NAME.to_owned(), error.to_owned());
-    let state = states.iter().find(|state| state.name == F::NAME);
-    let state = state.ok_or_else(|| damaged("it is not there"))?;
-    if state.version != F::VERSION {
-        return Err(SliceError::State {
-            name: F::NAME.to_owned(),
-            has: state.version,
-            reads: F::VERSION,
-            build: build.to_owned(),
-        });
-    }
-    let bytes = zstd::decode_all(&state.bytes[..]).map_err(|error| damaged(&error.to_string()))?;
-    rmp_serde::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -268,7 +268,7 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
         return Err(format!("the quarantine of {node} never ended"));
     }
     let log = engine.log();
-    engine.agents().heard_enough(log)?;
+    engine.agents().heard_enough(log, place(log, random))?;
     let mut verifier = Verifier::default();
     log.iter().for_each(|recorded| verifier.read(recorded));
     let report = verifier.finish();
@@ -317,9 +317,14 @@ fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
     }
 }
 
+fn place(log: &[Arc<Recorded>], random: &mut Random) -> usize {
+    let place = random.below(log.len() as u64 + 1);
+    usize::try_from(place).unwrap_or(0)
+}
+
 fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(), String> {
-    let cut = random.below(log.len() as u64 + 1);
-    let (before, after) = log.split_at(usize::try_from(cut).unwrap_or(0));
+    let cut = place(log, random);
+    let (before, after) = log.split_at(cut);
     let mut whole = F::default();
     before.iter().for_each(|recorded| whole.evolve(recorded));
     let broken = |what: String| format!("{} cut after event {cut}: {what}", F::NAME);

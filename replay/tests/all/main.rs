@@ -4,6 +4,7 @@ mod anonymous;
 mod classes;
 mod cluster;
 mod common;
+mod cuts;
 mod diff;
 mod dynamoml;
 mod explain;

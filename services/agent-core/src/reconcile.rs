@@ -147,12 +147,13 @@ impl Machine {
         !self.fenced
             && self
                 .joined
-                .is_none_or(|life| state.lost.is_some_and(|lost| lost >= life))
+                .is_none_or(|incarnation| state.own().lost.is_some_and(|lost| lost >= incarnation))
     }
 
     /// True if the log confirms the join.
     fn has_joined(&self, state: &AgentState) -> bool {
-        self.joined.is_some_and(|life| state.life >= life)
+        let joined = self.joined;
+        joined.is_some_and(|incarnation| state.own().incarnation >= incarnation)
     }
 }
 
@@ -311,17 +312,16 @@ fn absent(
     actions.push(Action::TellExited(id.clone(), want.request, exit));
 }
 
-/// Returns the incarnation of the next join.
-#[must_use]
-pub fn next_life(state: &AgentState, machine: &Machine) -> u64 {
-    let last = state.life.max(machine.joined.unwrap_or(0));
-    last.max(state.lost.unwrap_or(0)) + 1
+fn next_incarnation(state: &AgentState, machine: &Machine) -> u64 {
+    let own = state.own();
+    let last = own.incarnation.max(machine.joined.unwrap_or(0));
+    last.max(own.lost.unwrap_or(0)) + 1
 }
 
 fn join(state: &AgentState, machine: &Machine) -> Action {
     let live = |(id, seen): (&ContainerId, &Observed)| seen.is_live().then(|| id.clone());
     let running = machine.containers.iter().filter_map(live).collect();
-    Action::Join(next_life(state, machine), running)
+    Action::Join(next_incarnation(state, machine), running)
 }
 
 /// Records a begun action.

@@ -1,13 +1,16 @@
-//! A fold of the log's requests to one node: partitions with a container here, specs of jobs that may come
-//! (packed), and addresses of nodes.
+//! A fold of the log's requests to one node, or to every node: partitions with a container here, specs of
+//! jobs that may come (packed), and addresses of nodes. From every node's fold, [`AgentState::cut`] takes one
+//! node's.
 //!
 //! A partition is kept until all its exits here are on the log; a job, until its end and its last
 //! partition's. Running partitions resized in place are kept everywhere, since a later container here needs
 //! their members.
 //!
-//! `fold.rs` applies events, `members.rs` holds members, `causes.rs` finds requests.
+//! `fold.rs` applies events, `cut.rs` takes one node's part, `members.rs` holds members, `causes.rs` finds
+//! requests.
 
 mod causes;
+mod cut;
 mod fold;
 mod members;
 
@@ -24,36 +27,43 @@ use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::serialized_spec::SerializedSpec;
 use dormouse_messages::{
     Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, PlacementAuthority, Rank, Recorded,
-    Sequence, TaskRanges, Writer,
+    Sequence, TaskRanges,
 };
 
 /// Orders of a container without known ends.
 pub type Orders = BTreeMap<Sequence, TaskRanges>;
 
-/// A node's view of the log.
+/// A view of the log: one node's, or every node's. "Here" means on a node of the view.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentState {
+    /// Absent in every node's view.
     pub node: Option<NodeId>,
     pub folded: Sequence,
-    /// 0 before the first join.
-    pub life: u64,
-    pub lost: Option<u64>,
+    /// Facts about the nodes of the view.
+    pub nodes: BTreeMap<NodeId, NodeFacts>,
     pub addresses: BTreeMap<NodeId, String>,
     pub jobs: BTreeMap<JobId, Job>,
     /// Those of the few jobs with a partition here.
     pub here: BTreeSet<JobId>,
     pub lease: LeaseTerm,
     /// By first job, equally numbered on every node.
-    #[serde(default)]
     pub tenants: BTreeMap<String, u32>,
     pub grants: GrantBook,
-    pub execs: BTreeMap<u64, ContainerId>,
     pub authority: PlacementAuthority,
-    /// The last deviations by UUID.
-    #[serde(default)]
-    pub gpu_doubts: BTreeMap<String, GpuDoubt>,
     /// A known event type in an unknown version.
     pub too_new: Option<String>,
+}
+
+/// The log's facts about a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// 0 before the first join.
+    pub incarnation: u64,
+    /// The last incarnation declared lost.
+    pub lost: Option<u64>,
+    pub execs: BTreeMap<u64, ContainerId>,
+    /// The last deviations by UUID.
+    pub gpu_doubts: BTreeMap<String, GpuDoubt>,
 }
 
 /// Deviations on a shared GPU.
@@ -80,11 +90,11 @@ impl GpuDoubt {
     }
 }
 
-/// A job as far as the node is concerned.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// A job as far as the view is concerned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Packed without a partition here; absent without a seen admission.
-    pub kept: Option<SerializedSpec>,
+    /// Packed without a partition here.
+    pub kept: SerializedSpec,
     pub in_place: bool,
     pub newest: Incarnation,
     pub ended: bool,
@@ -94,7 +104,7 @@ pub struct Job {
     pub partitions: BTreeMap<Incarnation, Partition>,
 }
 
-/// One incarnation of a job with a container on this node.
+/// One incarnation of a job with a container here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
     pub gang: BTreeMap<Rank, Place>,
@@ -183,6 +193,13 @@ pub enum Want {
 
 static NO_ORDERS: Orders = Orders::new();
 
+static NO_FACTS: NodeFacts = NodeFacts {
+    incarnation: 0,
+    lost: None,
+    execs: BTreeMap::new(),
+    gpu_doubts: BTreeMap::new(),
+};
+
 impl Partition {
     /// Drops containers' own reports, except exits.
     fn asked(&self) -> Self {
@@ -229,15 +246,15 @@ impl Job {
     /// Returns the spec of a job with a partition here.
     #[must_use]
     pub fn spec(&self) -> Option<&JobSpec> {
-        self.kept.as_ref()?.opened()
+        self.kept.opened()
     }
 
     /// The spec is open only with a partition here.
     fn keep(&mut self) {
-        match &mut self.kept {
-            Some(kept) if self.partitions.is_empty() => kept.pack(),
-            Some(kept) => kept.open(),
-            None => {}
+        if self.partitions.is_empty() {
+            self.kept.pack();
+        } else {
+            self.kept.open();
         }
     }
 }
@@ -261,6 +278,14 @@ impl AgentState {
             node: Some(node),
             ..Self::default()
         }
+    }
+
+    /// Returns the facts about the node of a one-node view.
+    #[must_use]
+    pub fn own(&self) -> &NodeFacts {
+        let node = self.node.as_ref();
+        let facts = node.and_then(|node| self.nodes.get(node));
+        facts.unwrap_or(&NO_FACTS)
     }
 
     /// Returns all containers to run, stop or end.
@@ -325,10 +350,7 @@ impl AgentState {
     #[must_use]
     pub fn asks_otherwise(&self, former: &Self, container: &ContainerId) -> bool {
         let asked = |of: &Self| of.partition(container).map(|(_, it)| it.asked());
-        let spec = self
-            .jobs
-            .get(&container.job)
-            .and_then(|job| job.kept.as_ref()?.get());
+        let spec = self.jobs.get(&container.job).and_then(|job| job.kept.get());
         spec.is_some_and(|spec| spec.tasks.is_some()) || asked(self) != asked(former)
     }
 
@@ -342,15 +364,17 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 11;
+    const VERSION: u32 = 12;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;
         match &recorded.envelope.body {
             Body::Event(event) if event.writers().contains(&recorded.writer) => {
-                if self.rejects(recorded).is_none() {
+                if self.authority.rejects(event).is_none() {
                     self.authority.evolve(event);
                     self.fold(event, recorded);
+                } else {
+                    self.fold_late(event);
                 }
             }
             Body::Event(_) => {}
@@ -362,15 +386,8 @@ impl Fold for AgentState {
         }
     }
 
-    /// This node's own events are trusted.
     fn rejects(&self, recorded: &Recorded) -> Option<String> {
-        let own = self.node.as_ref().map_or("", NodeId::as_str);
-        let (_, node) = recorded.envelope.source.rsplit_once('/')?;
-        if recorded.writer == Writer::Node && node == own {
-            None
-        } else {
-            self.authority.rejects(recorded.event()?)
-        }
+        self.authority.rejects(recorded.event()?)
     }
 
     fn check_invariants(&self) -> Result<(), String> {
@@ -378,7 +395,7 @@ impl Fold for AgentState {
             if self.here.contains(id) == job.partitions.is_empty() {
                 return Err(format!("{id}: the index of partitions is wrong"));
             }
-            if job.kept.is_some() && job.spec().is_none() != job.partitions.is_empty() {
+            if job.spec().is_none() != job.partitions.is_empty() {
                 return Err(format!(
                     "{id}: its specification is packed, or is not, wrongly"
                 ));

@@ -5,6 +5,7 @@ use dormouse_replay::history::slice::States;
 use dormouse_replay::log_file::{Decoding, Row};
 
 use crate::error::ArchiveError;
+use crate::folds::Folds;
 use crate::manifest::Manifest;
 use crate::store::Archive;
 
@@ -18,6 +19,21 @@ pub struct Start {
 }
 
 impl Start {
+    /// Returns the place after a segment's states.
+    #[must_use]
+    pub fn after(states: States, manifest: &Manifest) -> Self {
+        // Events between `asof` and the segment's end are in the segment itself.
+        let number = if manifest.asof < manifest.last {
+            manifest.number
+        } else {
+            manifest.number + 1
+        };
+        Self {
+            states: Some(states),
+            number,
+        }
+    }
+
     /// Returns the first event to read.
     #[must_use]
     pub fn from(&self) -> Sequence {
@@ -68,17 +84,45 @@ impl Archive {
         let Some(manifest) = nearest else {
             return Ok(Start::default());
         };
-        let states = self.states(&manifest).await?;
-        // Events between `asof` and the segment's end are in the segment itself.
-        let number = if manifest.asof < manifest.last {
-            manifest.number
-        } else {
-            manifest.number + 1
+        Ok(Start::after(self.states(&manifest).await?, &manifest))
+    }
+
+    /// Returns a segment's states: those of the archive, or folded again from older ones if a former build's
+    /// have other shapes.
+    ///
+    /// # Errors
+    /// The archive is damaged or does not answer.
+    pub async fn folds_at(&self, manifest: &Manifest) -> Result<Folds, ArchiveError> {
+        let mut number = manifest.number;
+        let (mut folds, start) = loop {
+            if number == 0 {
+                break (Folds::default(), Start::default());
+            }
+            let before = self.manifest(number).await?.manifest;
+            match self.folds(&before).await {
+                Ok(folds) => {
+                    let start = Start::after(folds.states.clone(), &before);
+                    break (folds, start);
+                }
+                Err(ArchiveError::States(error)) => {
+                    tracing::info!(number, %error, "older states are folded again");
+                    number -= 1;
+                }
+                Err(error) => return Err(error),
+            }
         };
-        Ok(Start {
-            states: Some(states),
-            number,
-        })
+        if folds.sequence() < manifest.asof {
+            let each = |row: Row| {
+                let is_within = row.sequence() <= manifest.asof;
+                if is_within {
+                    folds.read(&row);
+                }
+                Ok::<_, ArchiveError>(is_within)
+            };
+            self.read(&start, each).await?;
+            folds.states.fork.sequence = manifest.asof;
+        }
+        Ok(folds)
     }
 
     /// Passes each row from `start` to `each` until `each` returns false. Returns the sequence after the last

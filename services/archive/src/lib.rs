@@ -12,20 +12,26 @@
 //!
 //! - `manifest`: the manifest and its digest.
 //! - `store`: objects, written once and checked when they are read.
+//! - `folds`: every state of a segment's end, and their copies on the broker.
 //! - `segment`: a segment's file, written, read back and checked.
-//! - `sealer`: seals the next segment when the policy asks for it, for the archiver's decider.
+//! - `sealer`: seals the next segment when the policy asks for it, and trims the log as the archiver's decider
+//!   says.
 //! - `history`: reads the archive as a log, nearest states first.
+//! - `restore`: makes a lost log again.
 //! - `verify`: checks the whole archive.
 
 mod error;
+mod folds;
 mod history;
 mod manifest;
+mod restore;
 mod sealer;
 mod segment;
 mod store;
 mod verify;
 
 pub use error::ArchiveError;
+pub use folds::Folds;
 pub use history::Start;
 pub use manifest::{Manifest, Object, Sealed, StateObject};
 pub use sealer::{Sealer, SealerOptions};

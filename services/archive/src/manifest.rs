@@ -31,6 +31,8 @@ pub struct Manifest {
     pub asof: Sequence,
     /// The log's time after event `asof`.
     pub asof_time: Timestamp,
+    /// The broker's time of event `asof`.
+    pub asof_stored_at: Timestamp,
     pub states: Vec<StateObject>,
     pub decisions: Decisions,
     /// The build that sealed the segment.

@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dormouse_archiver::ArchiverState;
-use dormouse_messages::events::LogArchived;
+use dormouse_messages::events::{LogArchived, LogTrimmed};
 use dormouse_messages::policy::ArchivePolicy;
 use dormouse_messages::{Event, Sequence, Timestamp};
-use dormouse_replay::history::slice::States;
-use dormouse_runtime::{Clock, Inputs, Log, LogItem, Observation, SteadyClock};
+use dormouse_runtime::{Clock, Inputs, Log, LogItem, Observation, SteadyClock, SystemClock};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::error::ArchiveError;
+use crate::folds::Folds;
 use crate::manifest::{FORMAT, Manifest, Sealed};
 use crate::segment::{LOOKAHEAD, Range, make};
 use crate::store::Archive;
@@ -57,11 +57,12 @@ pub struct Sealer {
     task: AbortHandle,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Wanted {
     policy: ArchivePolicy,
     /// The newest segment that the log knows.
     archived: u64,
+    trimmed: Option<LogTrimmed>,
 }
 
 impl Sealer {
@@ -78,7 +79,8 @@ impl Sealer {
             sealed: Arc::clone(&sealed),
             changed: Arc::clone(&changed),
             newest: None,
-            states: None,
+            folds: None,
+            published: 0,
             heads: VecDeque::new(),
             settled: Sequence(0),
         };
@@ -103,17 +105,16 @@ impl Inputs<ArchiverState> for Sealer {
         let wanted = Wanted {
             policy: state.policy,
             archived: state.archived(),
+            trimmed: state.trimmed.clone(),
         };
+        let archived = wanted.archived;
         self.wanted.send_if_modified(|before| {
-            let is_new = *before != Some(wanted);
+            let is_new = before.as_ref() != Some(&wanted);
             *before = Some(wanted);
             is_new
         });
         let mut sealed = lock(&self.sealed);
-        while sealed
-            .front()
-            .is_some_and(|it| it.number <= wanted.archived)
-        {
+        while sealed.front().is_some_and(|it| it.number <= archived) {
             sealed.pop_front();
         }
         let news = sealed.iter().map(|event| Observation {
@@ -141,7 +142,9 @@ struct Work {
     changed: Arc<Notify>,
     newest: Option<Sealed>,
     /// Those of `newest`.
-    states: Option<States>,
+    folds: Option<Folds>,
+    /// The segment whose states this process has put on the broker.
+    published: u64,
     /// The log's head at looks that are younger than the time to settle.
     heads: VecDeque<(Instant, Sequence)>,
     /// The log's head at the newest older look.
@@ -152,9 +155,9 @@ impl Work {
     async fn run(mut self) {
         let mut said: Option<Instant> = None;
         loop {
-            let wanted = *self.wanted.borrow_and_update();
+            let wanted = self.wanted.borrow_and_update().clone();
             if let Some(wanted) = wanted
-                && let Err(error) = self.look(wanted).await
+                && let Err(error) = self.look(&wanted).await
                 && said.is_none_or(|said| said.elapsed() > SAY_EVERY)
             {
                 said = Some(Instant::now());
@@ -167,12 +170,12 @@ impl Work {
         }
     }
 
-    /// Seals what is due.
-    async fn look(&mut self, wanted: Wanted) -> Result<(), ArchiveError> {
+    /// Seals what is due, and trims what is no longer needed.
+    async fn look(&mut self, wanted: &Wanted) -> Result<(), ArchiveError> {
         let head = self.log.head().await?;
         // A list of a bucket costs money: another copy's segments are known by the log, or by a number that is
         // taken.
-        if self.number() == 0 || self.number() < wanted.archived {
+        if self.number() == 0 || self.number() != wanted.archived {
             self.refresh(wanted).await?;
         }
         let now = Instant::now();
@@ -188,11 +191,35 @@ impl Work {
                 self.refresh(wanted).await?;
             }
         }
+        match &wanted.trimmed {
+            Some(trimmed) if self.log.first() < trimmed.first => self.trim(trimmed).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Trims the log, if the archive holds what goes.
+    async fn trim(&self, trimmed: &LogTrimmed) -> Result<(), ArchiveError> {
+        let sealed = self.archive.manifest(trimmed.number).await?;
+        let manifest = &sealed.manifest;
+        if sealed.digest != trimmed.manifest || manifest.last.next() != trimmed.first {
+            return Err(ArchiveError::Damaged {
+                place: self.archive.place(),
+                object: format!("manifest {}", trimmed.number),
+                why: "it is not the one of which the log says that its events may go".to_owned(),
+            });
+        }
+        self.archive.has(&manifest.segment).await?;
+        let first = self.log.trim(trimmed.first, SystemClock.now()).await?;
+        if first >= trimmed.first {
+            tracing::info!(%first, number = trimmed.number, "trimmed the log");
+        } else {
+            tracing::info!(%first, wanted = %trimmed.first, "a reader still waits for the events that are to go");
+        }
         Ok(())
     }
 
     /// Reads the newest manifest, and observes those that the log does not know.
-    async fn refresh(&mut self, wanted: Wanted) -> Result<(), ArchiveError> {
+    async fn refresh(&mut self, wanted: &Wanted) -> Result<(), ArchiveError> {
         let number = self.archive.newest_number().await?;
         if number != self.number() {
             let newest = self.archive.manifest(number).await?;
@@ -204,14 +231,34 @@ impl Work {
                     log,
                 });
             }
-            (self.newest, self.states) = (Some(newest), None);
+            (self.newest, self.folds) = (Some(newest), None);
         }
+        self.publish().await?;
         for unknown in wanted.archived + 1..=number {
             if !lock(&self.sealed).iter().any(|it| it.number == unknown) {
                 let sealed = self.archive.manifest(unknown).await?;
                 self.tell(&sealed);
             }
         }
+        Ok(())
+    }
+
+    /// Puts the newest states on the broker, before the log says that their segment is archived.
+    async fn publish(&mut self) -> Result<(), ArchiveError> {
+        let Some(newest) = self.newest.as_ref().map(|it| it.manifest.clone()) else {
+            return Ok(());
+        };
+        if self.published == newest.number {
+            return Ok(());
+        }
+        let folds = match self.folds.take() {
+            Some(folds) => folds,
+            None => self.archive.folds_at(&newest).await?,
+        };
+        let published = folds.publish(&self.log, &self.options.build).await;
+        self.folds = Some(folds);
+        published?;
+        self.published = newest.number;
         Ok(())
     }
 
@@ -262,10 +309,11 @@ impl Work {
     /// Seals the segment up to `last`; false if another copy has.
     async fn seal(&mut self, last: Sequence, head: Sequence) -> Result<bool, ArchiveError> {
         let begun = Instant::now();
-        let states = match (self.states.take(), &self.newest) {
-            (Some(states), _) => states,
-            (None, None) => States::default(),
-            (None, Some(newest)) => self.archive.states(&newest.manifest).await?,
+        let newest = self.newest.as_ref().map(|it| it.manifest.clone());
+        let folds = match (self.folds.take(), newest) {
+            (Some(folds), _) => folds,
+            (None, None) => Folds::default(),
+            (None, Some(newest)) => self.archive.folds_at(&newest).await?,
         };
         let range = Range {
             log: self.log.identity(),
@@ -273,10 +321,10 @@ impl Work {
             last,
         };
         let to = Sequence(head.0.min(last.0 + LOOKAHEAD));
-        let items = self.log.read(states.fork.sequence.next(), to).await?;
+        let items = self.log.read(folds.sequence().next(), to).await?;
         let making = tokio::task::spawn_blocking({
             let range = range.clone();
-            move || make(&range, states, items)
+            move || make(&range, folds, items)
         });
         let segment = making.await.map_err(|_| ArchiveError::Panicked)??;
         let object = self.archive.put_segment(segment.bytes, range.first, last);
@@ -300,6 +348,7 @@ impl Work {
             segment: object,
             asof: segment.asof,
             asof_time: segment.asof_time,
+            asof_stored_at: segment.asof_stored_at,
             states,
             decisions: segment.decisions,
             build: self.options.build.clone(),
@@ -310,8 +359,9 @@ impl Work {
         }
         let sealed = self.archive.manifest(number).await?;
         tracing::info!(number, first = %manifest.first, %last, bytes = manifest.segment.bytes, took = ?begun.elapsed(), "archived a segment of the log");
+        (self.newest, self.folds) = (Some(sealed.clone()), Some(segment.folds));
+        self.publish().await?;
         self.tell(&sealed);
-        (self.newest, self.states) = (Some(sealed), Some(segment.states));
         Ok(true)
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use dormouse_messages::{Event, Sequence, Timestamp};
-use dormouse_replay::history::slice::{EncodedState, States};
+use dormouse_replay::history::slice::EncodedState;
 use dormouse_replay::log_file::{Decoding, Flagged, Row, RowWriter};
 use dormouse_replay::{LogFileError, Verifier};
 use dormouse_runtime::LogItem;
@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 use tokio::sync::mpsc;
 
 use crate::error::ArchiveError;
+use crate::folds::Folds;
 use crate::manifest::Decisions;
 
 /// Events after a segment that are searched for decisions with a basis inside of it: longer than any decision
@@ -35,9 +36,10 @@ pub struct Segment {
     pub ended: Timestamp,
     pub asof: Sequence,
     pub asof_time: Timestamp,
+    pub asof_stored_at: Timestamp,
     pub encoded: Vec<EncodedState>,
     /// The states after `asof`, for the next segment.
-    pub states: States,
+    pub folds: Folds,
     pub decisions: Decisions,
 }
 
@@ -48,7 +50,7 @@ pub struct Segment {
 /// The log has a gap or is cut short, or the file cannot be written or does not read back as it was written.
 pub fn make(
     range: &Range,
-    states: States,
+    folds: Folds,
     mut items: mpsc::Receiver<LogItem>,
 ) -> Result<Segment, ArchiveError> {
     let file = tempfile::Builder::new().suffix(".parquet").tempfile()?;
@@ -58,7 +60,7 @@ pub fn make(
     };
     let mut rows = RowWriter::new(file.reopen()?, &range.log).map_err(failed)?;
     let mut overlap = Vec::new();
-    let mut next = states.fork.sequence.next();
+    let mut next = folds.sequence().next();
     let mut asof = range.last;
     while let Some(item) = items.blocking_recv() {
         let row = match item {
@@ -99,13 +101,13 @@ pub fn make(
     }
     rows.finish().map_err(failed)?.sync_all()?;
     // An earlier state than that of the segment before is never needed again.
-    let asof = asof.max(states.fork.sequence);
-    check(range, states, overlap, asof, &file)
+    let asof = asof.max(folds.sequence());
+    check(range, folds, overlap, asof, &file)
 }
 
 fn check(
     range: &Range,
-    states: States,
+    folds: Folds,
     overlap: Vec<Row>,
     asof: Sequence,
     file: &NamedTempFile,
@@ -116,10 +118,10 @@ fn check(
         error: why,
     };
     let mut verifier = Verifier::default();
-    if states.fork.sequence.0 > 0 {
-        verifier = verifier.starting_from(&states);
+    if folds.sequence().0 > 0 {
+        verifier = verifier.starting_from(&folds.states);
     }
-    let mut folding = Folding::new(states, asof);
+    let mut folding = Folding::new(folds, asof);
     let fold = |row: Row, verifier: &mut Verifier, folding: &mut Folding| {
         folding.read(&row);
         if let Row::Event(recorded) = row {
@@ -152,7 +154,7 @@ fn check(
         tracing::error!(sequence = %finding.sequence, event = finding.type_name, build = finding.build, what = finding.what, "an archived decision did not come out again");
     }
     let ended = folding.now();
-    let (_, states) = folding.finish();
+    let (_, folds) = folding.finish();
     Ok(Segment {
         bytes: std::fs::read(file.path())?,
         events,
@@ -160,9 +162,10 @@ fn check(
         began: began.unwrap_or(ended),
         ended,
         asof,
-        asof_time: states.fork.now,
-        encoded: states.encode()?,
-        states,
+        asof_time: folds.states.fork.now,
+        asof_stored_at: folds.stored_at,
+        encoded: folds.encode()?,
+        folds,
         decisions: Decisions {
             verified: report.verified,
             checked: report.checked,
@@ -173,15 +176,15 @@ fn check(
 
 /// Folds rows, and keeps the states after one event.
 pub struct Folding {
-    states: States,
+    folds: Folds,
     asof: Sequence,
-    at_asof: Option<States>,
+    at_asof: Option<Folds>,
 }
 
 impl Folding {
-    pub fn new(states: States, asof: Sequence) -> Self {
+    pub fn new(folds: Folds, asof: Sequence) -> Self {
         Self {
-            states,
+            folds,
             asof,
             at_asof: None,
         }
@@ -189,24 +192,21 @@ impl Folding {
 
     pub fn read(&mut self, row: &Row) {
         if row.sequence() > self.asof && self.at_asof.is_none() {
-            self.at_asof = Some(self.states.clone());
+            self.at_asof = Some(self.folds.clone());
         }
-        match row {
-            Row::Event(recorded) => self.states.read(recorded),
-            Row::Flagged(flagged) => self.states.flag(flagged.sequence, flagged.why.clone()),
-        }
+        self.folds.read(row);
     }
 
     /// Returns the log's time of the newest event.
     pub fn now(&self) -> Timestamp {
-        self.states.fork.now
+        self.folds.states.fork.now
     }
 
     /// Returns the states at the end, and those after `asof`.
-    pub fn finish(self) -> (States, States) {
-        let mut at_asof = self.at_asof.unwrap_or_else(|| self.states.clone());
+    pub fn finish(self) -> (Folds, Folds) {
+        let mut at_asof = self.at_asof.unwrap_or_else(|| self.folds.clone());
         // A flagged message may be the last one folded.
-        at_asof.fork.sequence = self.asof;
-        (self.states, at_asof)
+        at_asof.states.fork.sequence = self.asof;
+        (self.folds, at_asof)
     }
 }

@@ -14,6 +14,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tempfile::NamedTempFile;
 
 use crate::error::ArchiveError;
+use crate::folds::Folds;
 use crate::manifest::{FORMAT, Manifest, Object, Sealed, StateObject, digest};
 
 const MANIFESTS: &str = "manifests";
@@ -160,11 +161,20 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Returns the states at the end of a segment.
+    /// Checks that an object is there, with its size.
     ///
     /// # Errors
-    /// The store does not answer, or a state is missing, damaged, or of another shape than this build's.
-    pub async fn states(&self, manifest: &Manifest) -> Result<States, ArchiveError> {
+    /// The store does not answer, or the object is missing or has another size.
+    pub async fn has(&self, object: &Object) -> Result<(), ArchiveError> {
+        match self.objects.head(&Path::from(object.path.as_str())).await {
+            Ok(found) if found.size == object.bytes => Ok(()),
+            Ok(_) => Err(self.damaged(&object.path, "its size is not that of its manifest")),
+            Err(error) if is_absent(&error) => Err(self.damaged(&object.path, "it is missing")),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    async fn encoded(&self, manifest: &Manifest) -> Result<Vec<EncodedState>, ArchiveError> {
         let mut states = Vec::with_capacity(manifest.states.len());
         for state in &manifest.states {
             states.push(EncodedState {
@@ -173,8 +183,25 @@ impl Archive {
                 bytes: self.checked(&state.object).await?.to_vec(),
             });
         }
+        Ok(states)
+    }
+
+    /// Returns the states of deciders and read model at the end of a segment.
+    ///
+    /// # Errors
+    /// The store does not answer, or a state is missing, damaged, or of another shape than this build's.
+    pub async fn states(&self, manifest: &Manifest) -> Result<States, ArchiveError> {
+        let states = self.encoded(manifest).await?;
         let (asof, at) = (manifest.asof, manifest.asof_time);
         Ok(States::decode(&states, asof, at, &manifest.build)?)
+    }
+
+    /// Returns all states at the end of a segment.
+    ///
+    /// # Errors
+    /// Those of [`Archive::states`].
+    pub async fn folds(&self, manifest: &Manifest) -> Result<Folds, ArchiveError> {
+        Folds::decode(&self.encoded(manifest).await?, manifest)
     }
 
     /// Fetches a segment's file, which goes when it is dropped.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use dormouse_messages::Sequence;
-use dormouse_replay::history::slice::States;
 use dormouse_replay::log_file::{Decoding, Row};
 use dormouse_replay::{Report, Verifier};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ArchiveError;
+use crate::folds::Folds;
 use crate::manifest::Manifest;
 use crate::segment::Folding;
 use crate::store::Archive;
@@ -62,7 +62,7 @@ impl Archive {
         };
         let mut walk = Walk {
             verifier: Verifier::default(),
-            states: States::default(),
+            folds: Folds::default(),
             next: Sequence(1),
         };
         let mut previous = None;
@@ -83,8 +83,8 @@ impl Archive {
             });
             let (walked, at_asof) = checked.await.map_err(|_| ArchiveError::Panicked)??;
             walk = walked;
-            match self.states(&manifest).await {
-                Ok(states) if states.encode()? == at_asof.encode()? => {}
+            match self.folds(&manifest).await {
+                Ok(folds) if folds.encode()? == at_asof.encode()? => {}
                 Ok(_) => {
                     return Err(self.changed(number, "its states are not those of its events"));
                 }
@@ -137,7 +137,7 @@ impl Archive {
 
 struct Walk {
     verifier: Verifier,
-    states: States,
+    folds: Folds,
     next: Sequence,
 }
 
@@ -147,8 +147,8 @@ impl Walk {
         &mut self,
         manifest: &Manifest,
         file: &tempfile::NamedTempFile,
-    ) -> Result<States, ArchiveError> {
-        let mut folding = Folding::new(std::mem::take(&mut self.states), manifest.asof);
+    ) -> Result<Folds, ArchiveError> {
+        let mut folding = Folding::new(std::mem::take(&mut self.folds), manifest.asof);
         let open = std::fs::File::open(file.path())?;
         for row in Decoding::start(file.path(), open)? {
             let row = row?;
@@ -164,8 +164,8 @@ impl Walk {
         if self.next != manifest.last.next() {
             return Err(ArchiveError::Gap(self.next));
         }
-        let (states, at_asof) = folding.finish();
-        self.states = states;
+        let (folds, at_asof) = folding.finish();
+        self.folds = folds;
         Ok(at_asof)
     }
 }

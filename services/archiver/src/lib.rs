@@ -1,12 +1,23 @@
-//! The archiver's decider: a fold of the archived segments. The crate is pure and does no I/O.
+//! The archiver's decider: a fold of the archived segments, and the decision to trim the log. The crate is pure
+//! and does no I/O.
 //!
-//! Folds [`ArchiverState`]. Decides nothing yet: `log.archived` is an observation of the sealer
-//! (`dormouse-archive`), which seals the next segment when the policy asks for it.
+//! `log.archived` is an observation of the sealer (`dormouse-archive`), which seals the next segment when the
+//! policy asks for it. The decider says which events the broker no longer needs (`log.trimmed`), and the sealer
+//! removes them.
 
-use dormouse_messages::events::{ArchiverEvent, ByWriter, LogArchived, OperatorEvent};
+use std::collections::VecDeque;
+
+use dormouse_messages::events::{ArchiverEvent, ByWriter, LogArchived, LogTrimmed, OperatorEvent};
 use dormouse_messages::policy::ArchivePolicy;
-use dormouse_messages::{Decider, Decision, Fold, LogClock, Recorded, Timestamp, Writer};
+use dormouse_messages::{
+    Decider, Decision, Fold, LogClock, Proposal, Recorded, Sequence, Timestamp, Writer,
+};
 use serde::{Deserialize, Serialize};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// Segments whose states stay reachable: a process may be starting from the states before the newest.
+const STATES_KEPT: usize = 2;
 
 /// The archiver's decider.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,22 +28,46 @@ impl Decider for Archiver {
 
     const WRITER: Writer = Writer::Archiver;
 
-    fn decide(&self, _: &ArchiverState, _: Timestamp) -> Decision {
-        Decision::default()
+    fn decide(&self, state: &ArchiverState, now: Timestamp) -> Decision {
+        let due = |segment: &&Segment| state.due_at(segment).is_some_and(|at| at <= now);
+        let proposals = state.behind_states().take_while(due).last().map(|segment| {
+            let event = LogTrimmed {
+                first: segment.archived.last.next(),
+                number: segment.archived.number,
+                manifest: segment.archived.manifest.clone(),
+                basis: None,
+            };
+            Proposal::new(event, segment.sequence)
+        });
+        let later = state.behind_states().find(|segment| !due(segment));
+        Decision {
+            proposals: proposals.into_iter().collect(),
+            next_wake: later.and_then(|segment| state.due_at(segment)),
+        }
     }
 }
 
-/// The policy, and the newest archived segment.
+/// The policy, the archived segments that the broker still holds, and the log's first event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArchiverState {
     pub policy: ArchivePolicy,
     pub newest: Option<LogArchived>,
+    pub trimmed: Option<LogTrimmed>,
+    /// In order, without those that are trimmed.
+    segments: VecDeque<Segment>,
     clock: LogClock,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Segment {
+    archived: LogArchived,
+    /// The event that says so.
+    sequence: Sequence,
 }
 
 impl Fold for ArchiverState {
     const NAME: &'static str = "archiver";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.clock.pass(recorded);
@@ -46,7 +81,19 @@ impl Fold for ArchiverState {
             ByWriter::Archiver(ArchiverEvent::LogArchived(event)) => {
                 if event.number == self.archived() + 1 {
                     self.newest = Some(event.clone());
+                    self.segments.push_back(Segment {
+                        archived: event.clone(),
+                        sequence: recorded.sequence,
+                    });
                 }
+            }
+            ByWriter::Archiver(ArchiverEvent::LogTrimmed(event)) => {
+                let is_gone = |segment: &mut Segment| segment.archived.number <= event.number;
+                while self.segments.pop_front_if(is_gone).is_some() {}
+                self.trimmed = Some(LogTrimmed {
+                    basis: None,
+                    ..event.clone()
+                });
             }
             ByWriter::Operator(_)
             | ByWriter::Admission(_)
@@ -69,5 +116,132 @@ impl ArchiverState {
     #[must_use]
     pub fn archived(&self) -> u64 {
         self.newest.as_ref().map_or(0, |newest| newest.number)
+    }
+
+    /// Returns the segments that end before the states that stay, oldest first.
+    fn behind_states(&self) -> impl Iterator<Item = &Segment> {
+        let kept = self.segments.iter().rev().nth(STATES_KEPT - 1);
+        let asof = kept.map_or(Sequence(0), |kept| kept.archived.asof);
+        let segments = self.segments.iter();
+        segments.take_while(move |segment| segment.archived.last <= asof)
+    }
+
+    fn due_at(&self, segment: &Segment) -> Option<Timestamp> {
+        let kept_ms = u64::from(self.policy.keep_hours?) * HOUR_MS;
+        Some(segment.archived.ended.plus_ms(kept_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::events::ClusterConfigured;
+    use dormouse_messages::policy::Policy;
+    use dormouse_messages::{Envelope, Event};
+
+    use super::*;
+
+    fn at(hours: u64) -> Timestamp {
+        Timestamp::default().plus_ms(hours * HOUR_MS)
+    }
+
+    struct Log {
+        state: ArchiverState,
+        sequence: Sequence,
+    }
+
+    impl Log {
+        fn keeping(hours: Option<u32>) -> Self {
+            let mut log = Self {
+                state: ArchiverState::default(),
+                sequence: Sequence(0),
+            };
+            let mut policy = Policy::default();
+            policy.archive.keep_hours = hours;
+            let configured = ClusterConfigured { policy };
+            log.happen(Writer::Operator, Event::from(configured), at(0));
+            log
+        }
+
+        fn happen(&mut self, writer: Writer, event: Event, time: Timestamp) {
+            self.sequence = self.sequence.next();
+            let id = format!("e-{}", self.sequence);
+            self.state.evolve(&Recorded {
+                sequence: self.sequence,
+                stored_at: time,
+                writer,
+                envelope: Envelope::new(id, writer, time, None, event),
+            });
+        }
+
+        /// Segment `number` has a hundred events of the hour that ends then; its states are those before the
+        /// last ten.
+        fn archive(&mut self, number: u64) {
+            let archived = LogArchived {
+                number,
+                first: Sequence(number * 100 - 99),
+                last: Sequence(number * 100),
+                asof: Sequence(number * 100 - 10),
+                ended: at(number),
+                bytes: 1,
+                manifest: format!("digest {number}"),
+                place: "/archive".to_owned(),
+                findings: 0,
+            };
+            self.happen(Writer::Archiver, Event::from(archived), at(number));
+        }
+
+        fn decide(&mut self, now: Timestamp) -> (Option<LogTrimmed>, Option<Timestamp>) {
+            let decision = Archiver.decide(&self.state, now);
+            let event = decision.proposals.into_iter().next().map(|it| it.event);
+            let trimmed = event.map(|event| {
+                self.happen(Writer::Archiver, event.clone(), now);
+                match event {
+                    Event::LogTrimmed(event) => *event,
+                    other => panic!("{other:?}"),
+                }
+            });
+            (trimmed, decision.next_wake)
+        }
+    }
+
+    #[test]
+    fn a_segment_goes_after_its_time_and_behind_two_newer_states() {
+        let mut log = Log::keeping(Some(5));
+        for number in 1..=2 {
+            log.archive(number);
+        }
+        // The states after event 90 are the older ones that stay: they need the events from 91 on.
+        assert_eq!(log.decide(at(100)), (None, None));
+        log.archive(3);
+        assert_eq!(log.decide(at(5)), (None, Some(at(6))));
+        let (trimmed, wake) = log.decide(at(6));
+        let trimmed = trimmed.expect("due");
+        assert_eq!((trimmed.first, trimmed.number), (Sequence(101), 1));
+        assert_eq!((trimmed.manifest.as_str(), wake), ("digest 1", None));
+        // Said once.
+        assert_eq!(log.decide(at(100)), (None, None));
+        for number in 4..=7 {
+            log.archive(number);
+        }
+        let (trimmed, wake) = log.decide(at(8));
+        assert_eq!(trimmed.map(|it| it.number), Some(3));
+        assert_eq!(wake, Some(at(9)));
+    }
+
+    #[test]
+    fn without_a_time_every_event_stays() {
+        let mut log = Log::keeping(None);
+        (1..=9).for_each(|number| log.archive(number));
+        assert_eq!(log.decide(at(100_000)), (None, None));
+    }
+
+    #[test]
+    fn a_segment_is_counted_once_and_in_order() {
+        let mut log = Log::keeping(Some(1));
+        for number in [1, 3, 1, 2, 2] {
+            log.archive(number);
+        }
+        assert_eq!(log.state.archived(), 2);
+        assert_eq!(log.state.segments.len(), 2);
     }
 }

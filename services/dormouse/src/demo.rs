@@ -284,7 +284,7 @@ async fn finish(
     .await?;
     let report = verifier.finish();
     print::line(format_args!("log verify: {}", verify::text(&report)))?;
-    let events = export_to(History::Cluster(log.clone()), export, 1, None).await?;
+    let events = export_to(History::Cluster(log.clone(), None), export, 1, None).await?;
     print::line(format_args!(
         "{events} events exported to {}",
         path.display()

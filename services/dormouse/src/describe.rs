@@ -105,7 +105,6 @@ pub fn describe(event: &Event) -> String {
         Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
         Event::NodeFenced(e) => format!("its containers have ended: {}", e.reason),
         Event::ClockStepped(e) => format!("by {} ms, at event {}", e.by_ms, e.sequence),
-        Event::LogArchived(e) => archived(e),
         Event::NodeRecovered(_) => "a member again".to_owned(),
         Event::NodeQuarantined(e) => format!("until {}: {}", e.until, e.reason),
         Event::NodeReadmitted(_) => "tried again".to_owned(),
@@ -284,6 +283,13 @@ fn released(event: &JobReleased) -> String {
 
 fn life(event: &Event) -> String {
     match event {
+        Event::LogArchived(e) => archived(e),
+        Event::LogTrimmed(e) => {
+            format!(
+                "begins at event {}: segments to {} are archived",
+                e.first, e.number
+            )
+        }
         Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
         Event::PartitionStartRequested(e) => {
             format!(
@@ -503,6 +509,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NodeFenced(_)
         | Event::ClockStepped(_)
         | Event::LogArchived(_)
+        | Event::LogTrimmed(_)
         | Event::NodeRecovered(_)
         | Event::NodeQuarantined(_)
         | Event::NodeReadmitted(_)

@@ -10,7 +10,7 @@ use dormouse_messages::events::GatewayUnrouted;
 use dormouse_messages::{ContainerId, GatewayId, Sequence};
 
 use crate::balance::Micros;
-use crate::routes::Leaving;
+use dormouse_state::routes::Leaving;
 
 /// Time for the event to reach the log.
 const MARGIN: Micros = 1_000_000;

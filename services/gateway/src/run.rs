@@ -201,13 +201,16 @@ async fn follow(
     keep: Option<Keep>,
 ) {
     loop {
-        let (mut kept, mut state) = match &keep {
-            Some(keep) => {
-                let (kept, state) = RoutesSnapshot::load(keep, &log).await;
-                (Some(kept), state)
+        let mut state = match Folded::load(keep.as_ref(), &log).await {
+            Ok(state) => state,
+            Err(error) => {
+                tracing::warn!(%error, "the routes are not known yet; trying again");
+                tokio::time::sleep(TICK).await;
+                continue;
             }
-            None => (None, Folded::default()),
         };
+        let kept = keep.as_ref();
+        let mut kept = kept.map(|keep| RoutesSnapshot::new(keep, &log, &state));
         let mut taken_over = None;
         let mut followed = log.follow(state.sequence.next());
         let mut batch = Vec::new();

@@ -10,10 +10,9 @@ use dormouse_messages::{ContainerId, GatewayId, JobId};
 use tokio::sync::oneshot;
 
 use crate::balance::{Arrival, Balance, Micros, Outcome, Replica, Ticket};
-use crate::routes::Usable;
-use crate::served::Served;
 use crate::upstream::Upstream;
 use crate::window_stats::{Around, WindowStats};
+use dormouse_state::routes::{Served, Usable};
 
 /// Result for a queued request.
 pub type Granted = Result<Arc<Upstream>, Refused>;

@@ -11,9 +11,9 @@ use tokio::sync::Notify;
 use crate::access::Trust;
 use crate::balance::{Micros, Ticket};
 use crate::drain::Drains;
-use crate::routes::{Routes, Usable};
 use crate::service::ServiceState;
 use crate::target::Names;
+use dormouse_state::routes::{Routes, Usable};
 
 /// Shared state of a gateway.
 pub struct SharedState {
@@ -108,7 +108,8 @@ impl SharedState {
                 .entry(job.clone())
                 .or_insert_with(|| Arc::new(ServiceState::new(job.clone(), served, now)));
             let usable: Vec<Usable> = routes.usable(job).collect();
-            live.set_token(served.token());
+            let token = served.token();
+            live.set_token(token.and_then(|hash| blake3::Hash::from_hex(hash).ok()));
             live.route(&usable, served.target, self.threads, now);
         }
         drop(services);

@@ -1,11 +1,11 @@
 //! Snapshots of the routes. Ignored on any doubt: another build or log, or an unknown position.
 
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
-use dormouse_runtime::{Log, Snapshot, Snapshots};
+use dormouse_runtime::{Log, Snapshot, Snapshots, StartError};
 use tokio::task::JoinHandle;
 
 use crate::config::Keep;
-use crate::routes::Routes;
+use dormouse_state::routes::Routes;
 
 /// Snapshots of the routes.
 pub struct RoutesSnapshot {
@@ -25,6 +25,17 @@ pub struct Folded {
 }
 
 impl Folded {
+    /// Loads the newest routes from which the log can be followed.
+    pub async fn load(keep: Option<&Keep>, log: &Log) -> Result<Self, StartError> {
+        let snapshots = keep.map(|keep| Snapshots::new(&keep.dir, &keep.build));
+        let started = log.start::<Routes>(snapshots.as_ref()).await?;
+        Ok(Self {
+            routes: started.state,
+            sequence: started.sequence,
+            stored_at: started.stored_at,
+        })
+    }
+
     pub fn take(&mut self, recorded: &Recorded) {
         self.routes.evolve(recorded);
         self.sequence = recorded.sequence;
@@ -33,22 +44,14 @@ impl Folded {
 }
 
 impl RoutesSnapshot {
-    pub async fn load(keep: &Keep, log: &Log) -> (Self, Folded) {
-        let snapshots = Snapshots::new(&keep.dir, &keep.build);
-        let found = snapshots.load::<Routes>(log).await;
-        let folded = found.map_or_else(Folded::default, |snapshot| Folded {
-            routes: snapshot.state,
-            sequence: snapshot.sequence,
-            stored_at: snapshot.stored_at,
-        });
-        let kept = Self {
-            snapshots,
+    pub fn new(keep: &Keep, log: &Log, folded: &Folded) -> Self {
+        Self {
+            snapshots: Snapshots::new(&keep.dir, &keep.build),
             log: log.clone(),
             every: keep.every,
             saved: folded.sequence,
             saving: None,
-        };
-        (kept, folded)
+        }
     }
 
     pub fn save_now_and_then(&mut self, folded: &Folded) {

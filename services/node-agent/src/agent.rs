@@ -74,7 +74,7 @@ pub struct Agent {
     stored_at: Timestamp,
     term: watch::Sender<LeaseTerm>,
     supervisor: Option<Supervisor>,
-    kept_life: u64,
+    kept_incarnation: u64,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
 
@@ -111,7 +111,7 @@ impl Agent {
             stored_at: Timestamp::default(),
             term,
             supervisor,
-            kept_life: 0,
+            kept_incarnation: 0,
             done: Some(done),
         }
     }
@@ -127,20 +127,20 @@ impl Agent {
 
     /// Tells the supervisor what to run if this agent dies, once the log has its incarnation.
     fn entrust(&mut self) {
-        let life = self.core.state().life;
-        let has_joined = self.core.machine().joined == Some(life);
+        let incarnation = self.core.state().own().incarnation;
+        let has_joined = self.core.machine().joined == Some(incarnation);
         let (Some(supervisor), Some(gone)) = (&self.supervisor, &self.config.gone) else {
             return;
         };
-        if !has_joined || self.kept_life == life {
+        if !has_joined || self.kept_incarnation == incarnation {
             return;
         }
-        self.kept_life = life;
+        self.kept_incarnation = incarnation;
         let text = |it: std::ffi::OsString| it.into_string().ok();
         let env = std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
         let after_ms = u64::try_from(gone.after.as_millis()).unwrap_or(u64::MAX);
         let mut command = gone.command.clone();
-        command.push(life.to_string());
+        command.push(incarnation.to_string());
         supervisor.if_gone(Some(Gone {
             after_ms,
             command,

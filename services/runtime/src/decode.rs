@@ -16,6 +16,9 @@ pub(crate) const STORED_AT: &str = "Dormouse-Stored-At";
 /// The stream's metadata with the last imported sequence.
 pub(crate) const IMPORTED_TO: &str = "dormouse-imported-to";
 
+/// The stream's metadata with the identity of the log that it continues.
+pub(crate) const ORIGIN: &str = "dormouse-origin";
+
 #[derive(Debug, Clone)]
 pub(crate) struct RawMessage {
     pub sequence: u64,

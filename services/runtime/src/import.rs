@@ -11,14 +11,15 @@ use bytes::Bytes;
 use dormouse_messages::{Body, Event, Recorded, Sequence, Writer};
 
 use crate::answer::within;
-use crate::decode::IMPORTED_TO;
+use crate::decode::{IMPORTED_TO, ORIGIN};
 use crate::error::LogError;
 use crate::log::Log;
 use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len};
 use crate::streams;
 
 impl Log {
-    /// Imports `events`, in order of sequence, and returns their number. Nothing else may write meanwhile.
+    /// Imports `events`, in order of sequence, and returns their number. Nothing else may write meanwhile. With
+    /// `origin`, this log goes on under the identity of the log that the events are from.
     ///
     /// # Errors
     /// When the log is not empty, the events are out of order or cannot be read, or the broker does not store
@@ -26,6 +27,7 @@ impl Log {
     pub async fn import<E: std::fmt::Display>(
         &self,
         events: impl Iterator<Item = Result<Recorded, E>>,
+        origin: Option<&str>,
     ) -> Result<u64, LogError> {
         let name = self.prefix().log_stream();
         let failed = |why: String| LogError::request("import into", &name, why);
@@ -76,7 +78,7 @@ impl Log {
             count += 1;
         }
         import.store().await?;
-        self.note_imported(import.next - 1).await?;
+        self.note_imported(import.next - 1, origin).await?;
         // Admission has recorded the submissions up to here: the ingress continues after them.
         let ingress = streams::ingress(self.prefix(), self.inner.replicas);
         self.begin(ingress, submissions + 1).await?;
@@ -97,13 +99,17 @@ impl Log {
         self.create(&config).await
     }
 
-    async fn note_imported(&self, last: u64) -> Result<(), LogError> {
+    async fn note_imported(&self, last: u64, origin: Option<&str>) -> Result<(), LogError> {
         let name = self.prefix().log_stream();
         let failed = |why: String| LogError::request("update the stream", &name, why);
         let jetstream = &self.inner.jetstream;
         let stream = within(jetstream.get_stream(&name)).await.map_err(failed)?;
         let mut config = stream.cached_info().config.clone();
         config.metadata = HashMap::from([(IMPORTED_TO.to_owned(), last.to_string())]);
+        if let Some(origin) = origin {
+            let key = ORIGIN.to_owned();
+            config.metadata.insert(key, origin.to_owned());
+        }
         within(jetstream.update_stream(config))
             .await
             .map_err(failed)?;
@@ -179,6 +185,7 @@ impl Import<'_> {
             let fence = Fence {
                 filter: self.log.prefix().log(),
                 last: self.stored,
+                head: None,
             };
             let end = begin + now.len() as u64;
             match self.log.publish_batch(now, &fence).await {

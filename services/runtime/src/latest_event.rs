@@ -21,16 +21,16 @@ impl Log {
         Ok(Sequence(last.map_or(0, |message| message.sequence)))
     }
 
-    /// Returns the last readable operator event named `name`, such as `cluster.configured`.
+    /// Returns the writer's last readable event named `name`, such as `cluster.configured`.
     ///
     /// # Errors
     /// When the broker does not answer.
-    pub async fn last_event_of_operators(&self, name: &str) -> Result<Option<Event>, LogError> {
-        let filter = format!(
-            "{}.log.{}.*.{name}",
-            self.prefix().as_str(),
-            Writer::Operator
-        );
+    pub async fn last_event_of(
+        &self,
+        writer: Writer,
+        name: &str,
+    ) -> Result<Option<Event>, LogError> {
+        let filter = format!("{}.log.{writer}.*.{name}", self.prefix().as_str());
         let failed = |why: String| LogError::request("read the last event of", &filter, why);
         match self.last_message(&filter).await.map_err(failed)? {
             None => return Ok(None),

@@ -10,7 +10,7 @@ use dormouse_messages::{Prefix, Sequence, TenantId};
 
 use crate::answer::{ANSWER_TIMEOUT, within};
 use crate::connection::Connection;
-use crate::decode::{self, IMPORTED_TO};
+use crate::decode::{self, IMPORTED_TO, ORIGIN};
 use crate::error::LogError;
 use crate::feed::Feed;
 use crate::key_identity::{self, Holder};
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     /// Limits what may be sent (see `publish`); refreshed by `head`.
     replicated: AtomicBool,
     pub imported_to: AtomicU64,
+    /// The log's first sequence; refreshed by `head`.
+    pub first: AtomicU64,
     /// Query answers are at least as recent.
     pub followed_to: AtomicU64,
     /// Even for tasks started on a service's own thread.
@@ -83,6 +85,7 @@ impl Log {
                 identity: RwLock::new(String::new()),
                 replicated: AtomicBool::new(settings.replicas > 1),
                 imported_to: AtomicU64::new(0),
+                first: AtomicU64::new(1),
                 followed_to: AtomicU64::new(0),
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
@@ -101,7 +104,7 @@ impl Log {
         self.inner.connection.close().await;
     }
 
-    /// Returns the stream's name and creation time; empty before.
+    /// Returns the stream's name and creation time, or those of the log that it continues; empty before.
     #[must_use]
     pub fn identity(&self) -> String {
         let identity = self.inner.identity.read();
@@ -134,7 +137,8 @@ impl Log {
         };
         let info = info.cached_info();
         let created = info.created.unix_timestamp_nanos();
-        let identity = format!("{name}@{}", decode::timestamp(created));
+        let origin = info.config.metadata.get(ORIGIN).cloned();
+        let identity = origin.unwrap_or_else(|| format!("{name}@{}", decode::timestamp(created)));
         let mut known = self.inner.identity.write();
         match known.as_mut() {
             Ok(known) => **known = identity,
@@ -148,11 +152,19 @@ impl Log {
             let known = &self.inner.imported_to;
             known.store(imported_to, Ordering::Relaxed);
         }
+        let first = info.state.first_sequence.max(1);
+        self.inner.first.store(first, Ordering::Relaxed);
         // An empty stream may have a last sequence.
         match info.state.messages {
             0 => Ok(Sequence(0)),
             _ => Ok(Sequence(info.state.last_sequence)),
         }
+    }
+
+    /// Returns the first sequence as of the last [`Log::head`]; those before are trimmed.
+    #[must_use]
+    pub fn first(&self) -> Sequence {
+        Sequence(self.inner.first.load(Ordering::Relaxed))
     }
 
     /// Reports whether the log stream has replicas.

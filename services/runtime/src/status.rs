@@ -122,6 +122,8 @@ impl Log {
             from = self.shown_to() => from,
             () = shutdown.cancelled() => return Ok(()),
         };
+        // What is trimmed is not shown any more.
+        let from = from.max(Sequence(self.first().0 - 1));
         tracing::debug!(%from, "showing tenants what is new");
         let mut events = self.follow(from.next());
         let (mut shown, mut noted) = (from, from);

@@ -7,6 +7,7 @@
 //!   incarnation, limits, members, preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
 //! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
+//! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`]: placement of gangs on free nodes.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
@@ -15,6 +16,7 @@ pub mod fit;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;
+pub mod hooks;
 pub mod id_map;
 pub mod incarnation;
 pub mod job;
@@ -24,6 +26,7 @@ pub mod membership;
 pub mod precedence;
 pub mod protection;
 pub mod queues;
+pub mod routes;
 pub mod share;
 pub mod shared;
 pub mod shared_map;

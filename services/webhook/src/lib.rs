@@ -7,10 +7,9 @@
 //!    dropped only if its address refuses it for a day.
 //! 5. A silent address delays only its own tenant.
 //!
-//! Files: `hooks` folds addresses, `sender` runs one task per tenant, `job_queues` queues, `post` posts and
+//! Files: `sender` runs one task per tenant, `job_queues` queues, `post` posts and
 //! retries, `signature` signs.
 
-mod hooks;
 mod job_queues;
 mod post;
 mod sender;
@@ -20,17 +19,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_messages::{Sequence, TenantId};
-use dormouse_runtime::{LeaseState, Log, LogItem, LogWentBack};
+use dormouse_messages::{Fold, TenantId};
+use dormouse_runtime::{LeaseState, Log, LogItem, LogWentBack, StartError};
+use dormouse_state::hooks::{Hook, Hooks};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::hooks::{Hook, Hooks};
 pub use crate::signature::Secret;
 
 /// Name of the lease, and prefix of the keys of noted positions.
 const LEASE: &str = "webhooks";
+
+/// Reason for the service's end.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    WentBack(#[from] LogWentBack),
+}
 
 /// Settings of the service.
 #[derive(Clone)]
@@ -46,8 +54,12 @@ pub struct Config {
 /// Posts until `shutdown`.
 ///
 /// # Errors
-/// If the log can no longer be followed.
-pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Result<(), LogWentBack> {
+/// If the log cannot be followed from here, or no longer.
+pub async fn run(
+    log: Log,
+    config: Config,
+    shutdown: CancellationToken,
+) -> Result<(), WebhookError> {
     let lease = log.leases().seek(LEASE, &config.holder, 0, config.takeover);
     let mut state = lease.watch();
     let ended = loop {
@@ -69,9 +81,10 @@ async fn while_held(
     config: &Config,
     state: &mut watch::Receiver<LeaseState>,
     shutdown: &CancellationToken,
-) -> Result<(), LogWentBack> {
-    let mut events = log.follow(Sequence(1));
-    let (mut hooks, mut senders, mut caught_up) = (Hooks::default(), Senders::default(), false);
+) -> Result<(), WebhookError> {
+    let started = log.start::<Hooks>(None).await?;
+    let mut events = log.follow(started.sequence.next());
+    let (mut hooks, mut senders, mut caught_up) = (started.state, Senders::default(), false);
     loop {
         let followed = tokio::select! {
             biased;
@@ -81,7 +94,8 @@ async fn while_held(
         };
         match followed {
             Some(LogItem::Event(recorded)) => {
-                if hooks.evolve(&recorded) && caught_up {
+                hooks.evolve(&recorded);
+                if caught_up && recorded.event().is_some_and(Hooks::concerns) {
                     senders.follow(&hooks, log, config).await;
                 }
             }
@@ -92,7 +106,7 @@ async fn while_held(
             }
             None => {
                 senders.stop().await;
-                return Err(LogWentBack);
+                return Err(LogWentBack.into());
             }
         }
     }

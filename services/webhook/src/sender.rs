@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::LEASE;
-use crate::hooks::Hook;
 use crate::job_queues::JobQueues;
 use crate::post::{self, Post};
 use crate::signature::Secret;
+use dormouse_state::hooks::Hook;
 
 /// Concurrent posts of one tenant.
 const AT_ONCE: usize = 8;
@@ -37,6 +37,12 @@ pub async fn run(log: Log, tenant: TenantId, hook: Hook, secret: Secret, stop: C
         secret,
         tenant: tenant.clone(),
     });
+    // The log may be trimmed beyond a receiver that was away for longer than the policy keeps events.
+    let first = log.first();
+    if from.next() < first {
+        tracing::warn!(%tenant, %from, %first, "the events between are trimmed and not posted");
+    }
+    let from = from.max(Sequence(first.0 - 1));
     let mut events = log.follow(from.next());
     let (mut view, mut lanes) = (StatusView::default(), JobQueues::new(from));
     let mut posting: JoinSet<String> = JoinSet::new();

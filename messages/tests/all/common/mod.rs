@@ -649,7 +649,16 @@ fn keys(events: &mut Vec<Event>) {
         by: None,
         basis: basis(),
     }));
-    events.push(archived());
+    events.extend([archived(), trimmed()]);
+}
+
+fn trimmed() -> Event {
+    Event::from(LogTrimmed {
+        first: Sequence(400_001),
+        number: 2,
+        manifest: "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae".to_owned(),
+        basis: basis(),
+    })
 }
 
 fn archived() -> Event {

@@ -51,7 +51,8 @@ impl Renamer {
                 | Event::KeyCreated(_)
                 | Event::KeyRotated(_)
                 | Event::KeyRevoked(_)
-                | Event::LogArchived(_),
+                | Event::LogArchived(_)
+                | Event::LogTrimmed(_),
             ) => return Ok(None),
             Some(_) => {}
         }

@@ -117,9 +117,9 @@ impl World {
         let Event::NodeJoined(joined) = report.event else {
             panic!("{:?}", report.event);
         };
-        let life = joined.incarnation;
+        let incarnation = joined.incarnation;
         self.hear(Writer::Node, *joined);
-        life
+        incarnation
     }
 
     fn lost(&mut self, incarnation: u64) {
@@ -142,8 +142,7 @@ fn what_a_job_runs_is_open_while_it_is_here_and_packed_else() {
         let state = world.agent.state();
         state.check_invariants().expect("sound");
         let job = state.jobs.get(job).expect("it is live");
-        let kept = job.kept.as_ref().expect("it was admitted");
-        assert_eq!(kept.get().expect("it reads").command.start, ["run"]);
+        assert_eq!(job.kept.get().expect("it reads").command.start, ["run"]);
         job.spec().is_some()
     };
     assert!(opened(&world, &id().job) && !opened(&world, &queued));

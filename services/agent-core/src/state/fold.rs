@@ -2,29 +2,86 @@
 
 mod in_place;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRejected, CheckpointRequested,
-    CheckpointSaved, ContainerExited, JobAdmitted, JobRevised, NodeGpuReconciled, NodeJoined,
+    CheckpointSaved, ContainerExecEnded, ContainerExecStarted, ContainerExited, ContainerReady,
+    ContainerStarted, JobAdmitted, JobRevised, NodeGpuReconciled, NodeJoined,
     PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, ResizeAbandoned,
     TasksAssigned, TasksEnded,
 };
 use dormouse_messages::serialized_spec::SerializedSpec;
-use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence};
+use dormouse_messages::{Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp};
 
 use super::{
-    AgentState, GpuDoubt, Known, Members, Partition, Phase, Place, Readiness, Standing, Start,
+    AgentState, GpuDoubt, Job, Known, Members, NodeFacts, Partition, Phase, Place, Readiness,
+    Standing, Start,
 };
 
-/// Limit on unstarted placements, as in the services. A start can follow a placement already replaced by a
-/// newer one.
+/// Limit on a node's unstarted placements, as in the services. A start can follow a placement already
+/// replaced by a newer one.
 const PLACEMENTS_KEPT: usize = 5;
+
+impl NodeFacts {
+    /// A start requested while the node counts as lost is void: all readers take its container for lost.
+    fn counts_as_lost(&self) -> bool {
+        self.lost.is_some_and(|lost| lost >= self.incarnation)
+    }
+}
+
+impl Job {
+    fn forget_ended_partitions(&mut self) {
+        let (newest, ended, in_place) = (self.newest, self.ended, self.in_place);
+        self.partitions.retain(|incarnation, partition| {
+            let is_newest = *incarnation == newest && !ended;
+            match partition.phase {
+                Phase::Placed => *incarnation > newest && !ended,
+                // Later members may come here.
+                Phase::Run(_) if in_place && is_newest => true,
+                Phase::Run(_) | Phase::Stop(..) => partition.is_open(),
+            }
+        });
+    }
+
+    /// Every node of a placement keeps its newest ones; without nodes, as in place, all nodes keep the same.
+    fn forget_old_placements(&mut self) {
+        let mut newer: BTreeMap<Option<&NodeId>, usize> = BTreeMap::new();
+        let mut old = Vec::new();
+        for (incarnation, partition) in self.partitions.iter().rev() {
+            if partition.phase != Phase::Placed {
+                continue;
+            }
+            let nodes = partition.nodes_here().filter(|_| !self.in_place);
+            let mut holders: BTreeSet<_> = nodes.map(Some).collect();
+            if holders.is_empty() {
+                holders.insert(None);
+            }
+            let mut is_kept = false;
+            for holder in holders {
+                let newer = newer.entry(holder).or_default();
+                is_kept |= *newer < PLACEMENTS_KEPT;
+                *newer += 1;
+            }
+            if !is_kept {
+                old.push(*incarnation);
+            }
+        }
+        for incarnation in old {
+            self.partitions.remove(&incarnation);
+        }
+    }
+}
 
 impl AgentState {
     fn is_here(&self, node: &NodeId) -> bool {
-        self.node.as_ref() == Some(node)
+        self.node.as_ref().is_none_or(|own| own == node)
+    }
+
+    fn facts_mut(&mut self, node: &NodeId) -> Option<&mut NodeFacts> {
+        let is_here = self.is_here(node);
+        is_here.then(|| self.nodes.entry(node.clone()).or_default())
     }
 
     fn partition_mut(&mut self, job: &JobId, incarnation: Incarnation) -> Option<&mut Partition> {
@@ -34,31 +91,24 @@ impl AgentState {
     fn joined(&mut self, event: &NodeJoined) {
         self.addresses
             .insert(event.node.clone(), event.address.clone());
-        if self.is_here(&event.node) {
-            self.life = self.life.max(event.incarnation);
+        if let Some(facts) = self.facts_mut(&event.node) {
+            facts.incarnation = facts.incarnation.max(event.incarnation);
         }
     }
 
     fn lost(&mut self, node: &NodeId, incarnation: u64) {
-        self.lost_elsewhere(node);
-        if !self.is_here(node) || incarnation < self.life {
-            return;
+        let facts = self.facts_mut(node);
+        let facts = facts.filter(|facts| incarnation >= facts.incarnation);
+        let is_void = facts.is_some();
+        if let Some(facts) = facts {
+            facts.lost = facts.lost.max(Some(incarnation));
         }
-        self.lost = self.lost.max(Some(incarnation));
         for id in &self.here {
             let job = self.jobs.get_mut(id).into_iter();
             for partition in job.flat_map(|job| job.partitions.values_mut()) {
-                let here = partition.here.values_mut();
-                for here in here.filter(|here| here.request.is_some()) {
-                    here.void = true;
-                }
+                partition.lose(node, is_void);
             }
         }
-    }
-
-    /// A start requested while the node counts as lost is void: all readers take its container for lost.
-    fn counts_as_lost(&self) -> bool {
-        self.lost.is_some_and(|lost| lost >= self.life)
     }
 
     fn placed(&mut self, event: &PlacementDecided) {
@@ -77,27 +127,28 @@ impl AgentState {
             };
             partition.gang.insert(place.rank, member);
         }
-        for ((job, incarnation), placed) in gangs {
-            let in_place = self.jobs.get(job).is_some_and(|job| job.in_place);
-            if placed.here.is_empty() && !in_place {
+        for ((id, incarnation), placed) in gangs {
+            // Its job may have ended meanwhile.
+            let Some(job) = self.jobs.get_mut(id) else {
+                continue;
+            };
+            if placed.here.is_empty() && !job.in_place {
                 continue;
             }
-            let entry = self.jobs.entry(job.clone()).or_default();
-            match entry.partitions.entry(incarnation) {
+            match job.partitions.entry(incarnation) {
                 Entry::Vacant(vacant) => {
                     vacant.insert(placed);
                 }
-                Entry::Occupied(mut occupied) if in_place => occupied.get_mut().add(placed),
+                Entry::Occupied(mut occupied) if job.in_place => occupied.get_mut().add(placed),
                 Entry::Occupied(_) => {}
             }
-            entry.keep();
-            self.here.insert(job.clone());
-            self.prune(job);
+            job.keep();
+            self.here.insert(id.clone());
+            self.prune(id);
         }
     }
 
     fn start(&mut self, event: &PartitionStartRequested, sequence: Sequence) {
-        let lost = self.counts_as_lost();
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
@@ -112,7 +163,7 @@ impl AgentState {
                 resumed_from,
             });
             let all = partition.gang.keys().copied().collect();
-            partition.ask(&all, sequence, 0, lost);
+            partition.ask(&all, sequence, 0, &self.nodes);
             partition.members = in_place.then(|| Members::starting(all));
         }
         self.prune(&event.job);
@@ -180,6 +231,7 @@ impl AgentState {
 
     fn tasks_ended(&mut self, event: &TasksEnded) {
         let partition = self.partition_mut(&event.job, event.incarnation);
+        let partition = partition.filter(|it| it.is_on(event.rank, &event.node));
         let Some(orders) = partition.and_then(|it| it.orders.get_mut(&event.rank)) else {
             return;
         };
@@ -193,11 +245,12 @@ impl AgentState {
         orders.retain(|_, tasks| !tasks.is_empty());
     }
 
-    fn know(&mut self, container: &ContainerId, known: Known) {
-        if let Some(here) = self.here_mut(container)
-            && here.known != Known::Exited
-        {
-            here.known = known;
+    fn started(&mut self, event: &ContainerStarted, at: Timestamp) {
+        if let Some(here) = self.here_mut(&event.container, &event.node) {
+            if here.known != Known::Exited {
+                here.known = Known::Started;
+            }
+            here.started_at = Some(at);
         }
     }
 
@@ -208,43 +261,35 @@ impl AgentState {
         self.prune(job);
     }
 
-    fn prune(&mut self, id: &JobId) {
+    pub(super) fn prune(&mut self, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        let (newest, ended, in_place) = (job.newest, job.ended, job.in_place);
-        job.partitions.retain(|incarnation, partition| {
-            let is_newest = *incarnation == newest && !ended;
-            match partition.phase {
-                Phase::Placed => *incarnation > newest && !ended,
-                // Later members may come here.
-                Phase::Run(_) if in_place && is_newest => true,
-                Phase::Run(_) | Phase::Stop(..) => partition.is_open(),
-            }
-        });
-        let placed: Vec<_> = job
-            .partitions
-            .iter()
-            .filter(|(_, partition)| partition.phase == Phase::Placed)
-            .map(|(incarnation, _)| *incarnation)
-            .collect();
-        for incarnation in placed.iter().rev().skip(PLACEMENTS_KEPT) {
-            job.partitions.remove(incarnation);
-        }
+        job.forget_ended_partitions();
+        job.forget_old_placements();
         if job.partitions.is_empty() {
             job.keep();
             self.here.remove(id);
-            if ended {
+            if job.ended {
                 self.jobs.remove(id);
             }
         }
     }
 
     fn admitted(&mut self, event: &JobAdmitted) {
-        let job = self.jobs.entry(event.job.clone()).or_default();
-        job.in_place = event.spec.is_in_place();
-        job.kept = Some(SerializedSpec::packed(&event.spec));
-        job.keep();
+        // A node that was lost may still run an ended job of the name.
+        if self.jobs.get(&event.job).is_none_or(|job| job.ended) {
+            let job = Job {
+                kept: SerializedSpec::packed(&event.spec),
+                in_place: event.spec.is_in_place(),
+                newest: Incarnation::default(),
+                ended: false,
+                resumable: Vec::new(),
+                partitions: BTreeMap::new(),
+            };
+            self.jobs.insert(event.job.clone(), job);
+            self.here.remove(&event.job);
+        }
         let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
         let tenant = event.job.tenant().to_owned();
         self.tenants.entry(tenant).or_insert(next);
@@ -253,23 +298,33 @@ impl AgentState {
     /// Only the GPU share matters to an agent.
     fn revised(&mut self, event: &JobRevised) {
         let job = self.jobs.get_mut(&event.job);
-        if let (Some(limit), Some(kept)) =
-            (event.gpu_limit_milli, job.and_then(|job| job.kept.as_mut()))
-        {
-            kept.change(|spec| spec.gpu_limit_milli = Some(limit));
+        if let (Some(limit), Some(job)) = (event.gpu_limit_milli, job) {
+            job.kept.change(|spec| spec.gpu_limit_milli = Some(limit));
         }
     }
 
     fn reconciled(&mut self, event: &NodeGpuReconciled) {
-        if !self.is_here(&event.node) {
+        let Some(facts) = self.facts_mut(&event.node) else {
             return;
-        }
+        };
         let doubt = GpuDoubt::of(event);
         if doubt.is_empty() {
-            self.gpu_doubts.remove(&event.uuid)
+            facts.gpu_doubts.remove(&event.uuid)
         } else {
-            self.gpu_doubts.insert(event.uuid.clone(), doubt)
+            facts.gpu_doubts.insert(event.uuid.clone(), doubt)
         };
+    }
+
+    fn exec_started(&mut self, event: &ContainerExecStarted) {
+        if let Some(facts) = self.facts_mut(&event.node) {
+            facts.execs.insert(event.exec, event.container.clone());
+        }
+    }
+
+    fn exec_ended(&mut self, event: &ContainerExecEnded) {
+        if let Some(facts) = self.facts_mut(&event.node) {
+            facts.execs.remove(&event.exec);
+        }
     }
 
     fn rejected(&mut self, event: &CheckpointRejected) {
@@ -278,12 +333,38 @@ impl AgentState {
         }
     }
 
-    fn exited(&mut self, event: &ContainerExited) {
-        if self.is_here(&event.node) {
-            self.know(&event.container, Known::Exited);
+    fn is_ready(&mut self, event: &ContainerReady) {
+        let container = &event.container;
+        self.ready(container, &event.node, Readiness::Ready);
+        let partition = self.partition_mut(&container.job, container.incarnation);
+        if let (Rank(0), Some(partition)) = (container.rank, partition) {
+            partition.coordinator_ready = true;
         }
+    }
+
+    fn exited(&mut self, event: &ContainerExited) {
         self.over(&event.container);
-        self.prune(&event.container.job);
+        self.exited_here(event);
+    }
+
+    fn exited_here(&mut self, event: &ContainerExited) {
+        let container = &event.container;
+        if let Some(here) = self.here_mut(container, &event.node) {
+            here.known = Known::Exited;
+        }
+        if let Some(partition) = self.partition_mut(&container.job, container.incarnation) {
+            partition.forget_the_over();
+        }
+        self.prune(&container.job);
+    }
+
+    /// A node ends containers long after their incarnation, so its own ends count without a placement.
+    pub(super) fn fold_late(&mut self, event: &Event) {
+        match event {
+            Event::ContainerExited(event) => self.exited_here(event),
+            Event::ContainerExecEnded(event) => self.exec_ended(event),
+            _ => {}
+        }
     }
 
     /// No wildcard: every new event type must be considered.
@@ -315,42 +396,21 @@ impl AgentState {
             Event::JobCancelled(event) => self.ended(&event.job),
             Event::NodeJoined(event) => self.joined(event),
             Event::NodeFenced(event) => self.lost(&event.node, event.incarnation),
-            Event::ContainerStarted(event) => {
-                if self.is_here(&event.node) {
-                    self.know(&event.container, Known::Started);
-                    // Compared with the agent's own clock, not a broker's.
-                    self.started(&event.container, recorded.envelope.time);
-                }
-            }
+            // Compared with the agent's own clock, not a broker's.
+            Event::ContainerStarted(event) => self.started(event, recorded.envelope.time),
             Event::ContainerExited(event) => self.exited(event),
-            Event::ContainerReady(event) => {
-                self.ready(&event.container, Readiness::Ready);
-                let coordinated = self.partition_mut(&event.container.job, event.container.incarnation);
-                if let (Rank(0), Some(partition)) = (event.container.rank, coordinated) {
-                    partition.coordinator_ready = true;
-                }
+            Event::ContainerReady(event) => self.is_ready(event),
+            Event::ContainerUnready(event) => {
+                self.ready(&event.container, &event.node, Readiness::Unready);
             }
-            Event::ContainerUnready(event) => self.ready(&event.container, Readiness::Unready),
             Event::MemberAcknowledged(event) => self.acknowledged(event),
             Event::CheckpointSaved(event) => self.saved(event),
             Event::CheckpointFailed(event) => self.save_failed(event),
             Event::CheckpointRejected(event) => self.rejected(event),
             Event::Progress(event) => self.progress(event),
-            Event::TasksEnded(event) => {
-                if self.is_here(&event.node) {
-                    self.tasks_ended(event);
-                }
-            }
-            Event::ContainerExecStarted(event) => {
-                if self.is_here(&event.node) {
-                    self.execs.insert(event.exec, event.container.clone());
-                }
-            }
-            Event::ContainerExecEnded(event) => {
-                if self.is_here(&event.node) {
-                    self.execs.remove(&event.exec);
-                }
-            }
+            Event::TasksEnded(event) => self.tasks_ended(event),
+            Event::ContainerExecStarted(event) => self.exec_started(event),
+            Event::ContainerExecEnded(event) => self.exec_ended(event),
             // Decisions among services.
             Event::NodeDrained(_)
             | Event::NodeRestored(_)
@@ -384,6 +444,7 @@ impl AgentState {
             | Event::GatewayUnrouted(_)
             | Event::GatewayLost(_)
             | Event::LogArchived(_)
+            | Event::LogTrimmed(_)
             | Event::ClockStepped(_)
             // Passed on at once by a live agent.
             | Event::PartitionWarned(_)

@@ -26,6 +26,11 @@ pub const SEGMENT_EVENTS: u32 = 1_000;
 
 /// Simulates a log whose policy seals a segment each [`SEGMENT_EVENTS`].
 pub fn simulated(jobs: u32) -> Vec<Arc<Recorded>> {
+    simulated_keeping(jobs, None)
+}
+
+/// Does the same with a policy that keeps events for so many hours.
+pub fn simulated_keeping(jobs: u32, keep_hours: Option<u32>) -> Vec<Arc<Recorded>> {
     let size = Size {
         jobs,
         nodes: 12,
@@ -33,6 +38,9 @@ pub fn simulated(jobs: u32) -> Vec<Arc<Recorded>> {
     };
     let mut scenario = generate(Kind::Trace, 3, size);
     scenario["policy"]["archive"] = json!({"segment_events": SEGMENT_EVENTS, "segment_hours": 24});
+    if let Some(hours) = keep_hours {
+        scenario["policy"]["archive"]["keep_hours"] = json!(hours);
+    }
     let scenario = read_value(scenario).expect("a scenario");
     let mut events: Vec<Arc<Recorded>> = Vec::new();
     let each = |recorded: &Arc<Recorded>| {
@@ -59,7 +67,7 @@ impl Cluster {
         let log = Log::connect(&settings).await.expect("connects");
         log.ensure_streams().await.expect("streams");
         let events = events.iter().map(|it| Ok::<_, String>((**it).clone()));
-        log.import(events).await.expect("imports");
+        log.import(events, None).await.expect("imports");
         Self {
             broker,
             log,
@@ -100,7 +108,12 @@ impl Cluster {
 
     /// Waits for the event that segment `number` is archived.
     pub async fn archived(&self, number: u64) -> LogArchived {
-        let mut items = self.log.follow(Sequence(1));
+        self.archived_after(Sequence(0), number).await
+    }
+
+    /// Waits for that event after another one.
+    pub async fn archived_after(&self, after: Sequence, number: u64) -> LogArchived {
+        let mut items = self.log.follow(after.next());
         let wait = async {
             while let Some(item) = items.recv().await {
                 if let LogItem::Event(recorded) = item

@@ -55,10 +55,11 @@ const READING: Duration = Duration::from_secs(3);
 
 /// Runs the query service.
 pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let model = Arc::new(RwLock::new(ReadModel::default()));
+    let started = log.start::<ReadModel>(None).await?;
+    let model = Arc::new(RwLock::new(started.state));
     let holder = ServiceOptions::default().holder;
     let (identity, json) = (log.identity(), role.json_status);
-    let mut events = log.follow(Sequence(1));
+    let mut events = log.follow(started.sequence.next());
     let folded = Arc::clone(&model);
     // `None` until the log of the start is read: answers would be outdated.
     let (reached, read) = watch::channel(None);

@@ -4,13 +4,20 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use dormouse_admission::AdmissionState;
+use dormouse_archiver::ArchiverState;
+use dormouse_autoscaler::AutoscalerState;
 use dormouse_messages::{Recorded, Sequence};
+use dormouse_projections::ReadModel;
 use dormouse_replay::LogReader;
+use dormouse_replay::history::fork::Fork;
 use dormouse_replay::history::slice::States;
 use dormouse_runtime::{Log, LogItem, LogWentBack};
+use dormouse_state::ClusterState;
 use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
@@ -157,7 +164,14 @@ fn config(listen: SocketAddr, hosts: Vec<String>, access: Access) -> Config {
 /// If the log can no longer be followed.
 pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
     page.wanted().await;
-    let mut events = log.follow(Sequence(1));
+    log.head().await?;
+    let mut from = Sequence(1);
+    if log.first() > from {
+        let states = states(log).await?;
+        from = states.fork.sequence.next();
+        page.past.begin(states);
+    }
+    let mut events = log.follow(from);
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, BATCH).await > 0 {
         let mut recorded = Vec::with_capacity(batch.len());
@@ -176,6 +190,39 @@ pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
         tokio::task::yield_now().await;
     }
     Err(LogWentBack.into())
+}
+
+/// Returns the broker's states of one moment.
+async fn states(log: &Log) -> anyhow::Result<States> {
+    // The archiver may be replacing them, one after the other.
+    for _ in 0..20 {
+        let model = log.start::<ReadModel>(None).await?;
+        let admission = log.start::<AdmissionState>(None).await?;
+        let cluster = log.start::<ClusterState>(None).await?;
+        let autoscaler = log.start::<AutoscalerState>(None).await?;
+        let archiver = log.start::<ArchiverState>(None).await?;
+        let sequence = model.sequence;
+        let others = [
+            admission.sequence,
+            cluster.sequence,
+            autoscaler.sequence,
+            archiver.sequence,
+        ];
+        if others.iter().all(|other| *other == sequence) {
+            let fork = Fork {
+                now: cluster.state.now,
+                admission: admission.state,
+                cluster: cluster.state,
+                autoscaler: autoscaler.state,
+                archiver: archiver.state,
+                sequence,
+            };
+            let model = model.state;
+            return Ok(States { fork, model });
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    bail!("the states on the broker are not those of one moment; is the archiver at work?")
 }
 
 fn open(file: &Path) -> anyhow::Result<Past> {

@@ -44,11 +44,13 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     (
         "dormouse-archive",
         &[
+            "dormouse-agent-core",
             "dormouse-archiver",
             "dormouse-bucket",
             "dormouse-messages",
             "dormouse-replay",
             "dormouse-runtime",
+            "dormouse-state",
         ],
     ),
     ("dormouse-shell", &["dormouse-messages"]),
@@ -72,7 +74,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("dormouse-gpu-trial", &["dormouse-gpu-share"]),
     (
         "dormouse-gateway",
-        &["dormouse-messages", "dormouse-runtime"],
+        &["dormouse-messages", "dormouse-runtime", "dormouse-state"],
     ),
     (
         "dormouse-webhook",
@@ -80,6 +82,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "dormouse-messages",
             "dormouse-projections",
             "dormouse-runtime",
+            "dormouse-state",
         ],
     ),
     (

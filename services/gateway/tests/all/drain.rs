@@ -1,8 +1,8 @@
 //! Reports of draining replicas.
 
 use dormouse_gateway::drain::Drains;
-use dormouse_gateway::routes::Leaving;
 use dormouse_messages::{ContainerId, GatewayId, Sequence};
+use dormouse_state::routes::Leaving;
 
 use crate::common::{container, job};
 

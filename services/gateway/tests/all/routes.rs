@@ -1,9 +1,9 @@
 //! The fold of the log into routes.
 
-use dormouse_gateway::routes::{Leaving, Routes};
 use dormouse_messages::events::{GatewayUnrouted, PlacedContainer, ServiceScaled};
 use dormouse_messages::job::Kind;
 use dormouse_messages::{ContainerId, Event, Fold, GatewayId, JobId, Sequence};
+use dormouse_state::routes::{Leaving, Routes};
 use proptest::prelude::*;
 use serde_json::json;
 

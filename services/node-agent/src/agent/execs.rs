@@ -89,7 +89,7 @@ impl Agent {
     }
 
     pub(super) fn end_former_execs(&mut self) {
-        let former = self.core.state().execs.clone();
+        let former = self.core.state().own().execs.clone();
         for (number, id) in &former {
             let why = "the node's agent ended while it ran; it was ended";
             self.exec_ended(id, *number, ExecExit::without(why));

@@ -315,6 +315,7 @@ impl Agent {
         let doubted = self
             .core
             .state()
+            .own()
             .gpu_doubts
             .keys()
             .chain(self.gpus.said.keys());
@@ -331,7 +332,7 @@ impl Agent {
             let event = report::gpu_reconciled(&self.config.node, &uuid, found);
             let doubt = GpuDoubt::of(&event);
             let before = self.gpus.said.get(&uuid);
-            let before = before.or_else(|| self.core.state().gpu_doubts.get(&uuid));
+            let before = before.or_else(|| self.core.state().own().gpu_doubts.get(&uuid));
             if before.cloned().unwrap_or_default() != doubt {
                 self.gpus.said.insert(uuid, doubt);
                 self.report(event, Vec::new());

@@ -131,7 +131,9 @@ async fn the_last_word_is_that_of_all_operators() {
         Event::from(ClusterConfigured { policy })
     };
     let last = async |log: &Log| {
-        let last = log.last_event_of_operators("cluster.configured").await;
+        let last = log
+            .last_event_of(Writer::Operator, "cluster.configured")
+            .await;
         match last.expect("answered") {
             Some(Event::ClusterConfigured(event)) => Some(event.policy.theta1),
             _ => None,

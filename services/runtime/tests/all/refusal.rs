@@ -254,7 +254,7 @@ async fn recorded(log: &Log) -> Vec<Recorded> {
 
 async fn import(log: &Log, events: &[Recorded]) -> Result<u64, LogError> {
     let events = events.iter().cloned();
-    log.import(events.map(Ok::<_, std::convert::Infallible>))
+    log.import(events.map(Ok::<_, std::convert::Infallible>), None)
         .await
 }
 

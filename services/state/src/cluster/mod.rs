@@ -202,7 +202,7 @@ impl ClusterState {
             ByWriter::Node(event) => self.evolve_node(event),
             ByWriter::Autoscaler(event) => self.evolve_autoscaler(event),
             ByWriter::Gateway(event) => self.evolve_gateway(event),
-            ByWriter::Archiver(ArchiverEvent::LogArchived(_)) => {}
+            ByWriter::Archiver(ArchiverEvent::LogArchived(_) | ArchiverEvent::LogTrimmed(_)) => {}
         }
         Some(event)
     }

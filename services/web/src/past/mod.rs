@@ -97,24 +97,33 @@ impl Past {
             live,
             ..Head::default()
         };
-        let first = Arc::new(states.model.moment());
-        let forked = Arc::new((0, states.fork, Arc::clone(&first)));
         let inner = Inner {
             head: head.clone(),
-            model: states.model,
-            first,
             apart: APART,
             most_jobs: MOST_JOBS,
             ..Inner::default()
         };
-        Self {
+        let past = Self {
             inner: RwLock::new(inner),
             recent: Mutex::default(),
-            forks: Mutex::new(vec![forked]),
+            forks: Mutex::default(),
             folding: Mutex::default(),
             told: watch::Sender::new(head),
             clock: None,
-        }
+        };
+        past.begin(states);
+        past
+    }
+
+    /// Lets an unread log start from `states`.
+    pub fn begin(&self, states: States) {
+        let first = Arc::new(states.model.moment());
+        let forked = Arc::new((0, states.fork, Arc::clone(&first)));
+        let mut forks = self.forks.lock().unwrap_or_else(PoisonError::into_inner);
+        *forks = vec![forked];
+        drop(forks);
+        let mut inner = self.write_inner();
+        (inner.model, inner.first) = (states.model, first);
     }
 
     fn read_inner(&self) -> RwLockReadGuard<'_, Inner> {

@@ -1,6 +1,6 @@
 //! Applies events to partitions resized in place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
     MemberAcknowledged, PartitionLeaveRequested, PartitionResizeRequested, PartitionResized,
@@ -8,22 +8,50 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::{ContainerId, NodeId, Rank, Sequence, Timestamp};
 
-use crate::state::{AgentState, Here, Job, Leave, Partition, Phase, Readiness, Standing};
+use crate::state::{
+    AgentState, Here, Leave, NodeFacts, Partition, Phase, Place, Readiness, Standing,
+};
 
 impl Partition {
+    /// True if the container is on `node`.
+    pub(in crate::state) fn is_on(&self, rank: Rank, node: &NodeId) -> bool {
+        let place = self.gang.get(&rank);
+        place.is_some_and(|place| place.node == *node)
+    }
+
+    /// Returns the nodes of the containers here.
+    pub(in crate::state) fn nodes_here(&self) -> impl Iterator<Item = &NodeId> {
+        let places = self.here.keys().filter_map(|rank| self.gang.get(rank));
+        places.map(|place| &place.node)
+    }
+
     /// A rank in use keeps its container.
-    pub(super) fn add(&mut self, placed: Self) {
+    pub(super) fn add(&mut self, mut placed: Self) {
         for (rank, place) in placed.gang {
             let known = self.gang.get(&rank);
-            if known.is_some_and(|known| known.standing == Standing::TakenBack) {
-                self.gang.remove(&rank);
-                self.here.remove(&rank);
+            if known.is_some_and(|known| known.standing != Standing::TakenBack) {
+                continue;
             }
-            self.gang.entry(rank).or_insert(place);
+            self.gang.insert(rank, place);
+            match placed.here.remove(&rank) {
+                Some(here) => self.here.insert(rank, here),
+                None => self.here.remove(&rank),
+            };
         }
-        for (rank, here) in placed.here {
-            self.here.entry(rank).or_insert(here);
+    }
+
+    /// `is_void`: the loss concerns containers here.
+    pub(super) fn lose(&mut self, node: &NodeId, is_void: bool) {
+        for (rank, place) in self.gang.iter_mut().filter(|(_, it)| it.node == *node) {
+            let here = self.here.get_mut(rank).filter(|_| is_void);
+            if let Some(here) = here.filter(|here| here.request.is_some()) {
+                here.void = true;
+            }
+            if self.members.is_some() && place.standing == Standing::Asked {
+                place.standing = Standing::Over;
+            }
         }
+        self.forget_the_over();
     }
 
     pub(super) fn ask(
@@ -31,54 +59,63 @@ impl Partition {
         ranks: &BTreeSet<Rank>,
         sequence: Sequence,
         generation: u32,
-        void: bool,
+        nodes: &BTreeMap<NodeId, NodeFacts>,
     ) {
         for rank in ranks {
-            let place = self.gang.get_mut(rank);
-            let place =
-                place.filter(|it| matches!(it.standing, Standing::Placed | Standing::TakenBack));
-            if let Some(place) = place {
+            let Some(place) = self.gang.get_mut(rank) else {
+                continue;
+            };
+            if matches!(place.standing, Standing::Placed | Standing::TakenBack) {
                 place.standing = Standing::Asked;
             }
             let here = self.here.get_mut(rank);
             if let Some(here) = here.filter(|here| here.request.is_none()) {
                 here.request = Some(sequence);
                 here.generation = generation;
-                here.void = void;
+                let facts = nodes.get(&place.node);
+                here.void = facts.is_some_and(NodeFacts::counts_as_lost);
             }
         }
     }
 
     /// The author of the next request knows of the withdrawals.
     fn forget_the_taken_back(&mut self) {
-        self.gang
-            .retain(|_, place| place.standing != Standing::TakenBack);
-        let gang = &self.gang;
-        self.here.retain(|rank, _| gang.contains_key(rank));
+        self.forget(|_, place| place.standing == Standing::TakenBack);
     }
 
-    /// A service has thousands of containers over time.
-    fn forget_the_over(&mut self) {
-        let Some(members) = &self.members else {
+    /// A service has thousands of containers over time. Called after every change, as a cut forgets what its
+    /// node alone would have forgotten.
+    pub(in crate::state) fn forget_the_over(&mut self) {
+        let Some(members) = self.members.take() else {
             return;
         };
         let announced = &members.announced;
+        let sets = [&announced.members, &announced.leaving, &members.joining];
+        self.forget(|rank, place| {
+            place.standing == Standing::Over && !sets.iter().any(|ranks| ranks.contains(&rank))
+        });
+        self.members = Some(members);
+    }
+
+    fn forget(&mut self, is_over: impl Fn(Rank, &Place) -> bool) {
         let here = &self.here;
         self.gang.retain(|rank, place| {
-            let sets = [&announced.members, &announced.leaving, &members.joining];
-            let is_open = here.get(rank).is_some_and(Here::is_open);
-            let takes_part = sets.into_iter().any(|ranks| ranks.contains(rank));
-            place.standing != Standing::Over || takes_part || is_open
+            !is_over(*rank, place) || here.get(rank).is_some_and(Here::is_open)
         });
         let gang = &self.gang;
         self.here.retain(|rank, _| gang.contains_key(rank));
+        let here = &self.here;
+        self.orders.retain(|rank, _| here.contains_key(rank));
     }
 }
 
 impl AgentState {
-    pub(super) fn here_mut(&mut self, container: &ContainerId) -> Option<&mut Here> {
+    /// Returns a container on `node`, which alone reports on it.
+    pub(super) fn here_mut(&mut self, container: &ContainerId, node: &NodeId) -> Option<&mut Here> {
         let partition = self.partition_mut(&container.job, container.incarnation)?;
-        partition.here.get_mut(&container.rank)
+        let is_there = partition.is_on(container.rank, node);
+        let here = partition.here.get_mut(&container.rank);
+        here.filter(|_| is_there)
     }
 
     /// A start request in flight still starts a withdrawn placement, as all readers await its report.
@@ -101,11 +138,11 @@ impl AgentState {
         sequence: Sequence,
         at: Timestamp,
     ) {
-        let lost = self.counts_as_lost();
-        let job = self.jobs.get(&event.job);
-        let spec = job.and_then(Job::spec);
-        let is_told = spec.is_some_and(|spec| spec.service.is_none());
-        let partition = self.partition_mut(&event.job, event.incarnation);
+        let Some(job) = self.jobs.get_mut(&event.job) else {
+            return;
+        };
+        let is_told = job.spec().is_some_and(|spec| spec.service.is_none());
+        let partition = job.partitions.get_mut(&event.incarnation);
         let Some(partition) = partition.filter(|it| matches!(it.phase, Phase::Run(_))) else {
             return;
         };
@@ -114,8 +151,9 @@ impl AgentState {
         };
         if members.request(event, at, is_told) {
             let joining = members.joining.clone();
-            partition.ask(&joining, sequence, event.generation, lost);
+            partition.ask(&joining, sequence, event.generation, &self.nodes);
             partition.forget_the_taken_back();
+            partition.forget_the_over();
         }
     }
 
@@ -146,12 +184,6 @@ impl AgentState {
         }
     }
 
-    pub(super) fn started(&mut self, container: &ContainerId, at: Timestamp) {
-        if let Some(here) = self.here_mut(container) {
-            here.started_at = Some(at);
-        }
-    }
-
     pub(super) fn over(&mut self, container: &ContainerId) {
         let partition = self.partition_mut(&container.job, container.incarnation);
         let Some(partition) = partition.filter(|it| it.members.is_some()) else {
@@ -160,33 +192,16 @@ impl AgentState {
         if let Some(place) = partition.gang.get_mut(&container.rank) {
             place.standing = Standing::Over;
         }
-        partition.forget_the_over();
     }
 
-    pub(super) fn lost_elsewhere(&mut self, node: &NodeId) {
-        if self.is_here(node) {
-            return;
-        }
-        for id in &self.here {
-            let job = self.jobs.get_mut(id).into_iter();
-            let partitions = job.flat_map(|job| job.partitions.values_mut());
-            for partition in partitions.filter(|it| it.members.is_some()) {
-                let places = partition.gang.values_mut();
-                let asked = places.filter(|it| it.standing == Standing::Asked && it.node == *node);
-                asked.for_each(|place| place.standing = Standing::Over);
-                partition.forget_the_over();
-            }
-        }
-    }
-
-    pub(super) fn ready(&mut self, container: &ContainerId, readiness: Readiness) {
-        if let Some(here) = self.here_mut(container) {
+    pub(super) fn ready(&mut self, container: &ContainerId, node: &NodeId, readiness: Readiness) {
+        if let Some(here) = self.here_mut(container, node) {
             here.readiness = readiness;
         }
     }
 
     pub(super) fn acknowledged(&mut self, event: &MemberAcknowledged) {
-        let Some(here) = self.here_mut(&event.container) else {
+        let Some(here) = self.here_mut(&event.container, &event.node) else {
             return;
         };
         let known = here.acknowledged.get_or_insert_default();

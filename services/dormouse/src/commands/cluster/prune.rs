@@ -1,22 +1,21 @@
 //! `cluster prune`: removes old files of ended containers on this machine's nodes, and packed folders that no
 //! live job needs. For nodes elsewhere, it prints the command to run there.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use dormouse_messages::{Event, JobId, NodeId, sanitize};
+use dormouse_messages::{NodeId, sanitize};
 use dormouse_node_agent::cache::prune::Old;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::layout::Layout;
 use dormouse_node_agent::prune::{old, prune};
+use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use dormouse_runtime::{Log, Stored};
 use serde_json::{Value, json};
 
 use crate::cli::duration::Span;
 use crate::clock;
-use crate::commands::common::history::read_log;
 use crate::commands::common::query;
 use crate::context::Context;
 use crate::error::DONE;
@@ -60,24 +59,12 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
 }
 
 async fn needed(log: &Log) -> anyhow::Result<Vec<(String, String)>> {
-    let mut live: BTreeMap<JobId, (String, String)> = BTreeMap::new();
-    read_log(log, 1, None, |recorded| {
-        match recorded.event() {
-            Some(Event::JobAdmitted(it)) => {
-                if let Some(packed) = &it.spec.workdir {
-                    let tenant = it.job.tenant().to_owned();
-                    live.insert(it.job.clone(), (tenant, packed.sha256.clone()));
-                }
-            }
-            Some(Event::JobCompleted(it)) => drop(live.remove(&it.job)),
-            Some(Event::JobFailed(it)) => drop(live.remove(&it.job)),
-            Some(Event::JobCancelled(it)) => drop(live.remove(&it.job)),
-            _ => {}
-        }
-        Ok(())
-    })
-    .await?;
-    Ok(live.into_values().collect())
+    let model = log.folded::<ReadModel>().await?.state;
+    let packed = model.jobs.live().filter_map(|(id, job)| {
+        let packed = job.workdir.as_ref()?;
+        Some((id.tenant().to_owned(), packed.sha256.clone()))
+    });
+    Ok(packed.collect())
 }
 
 async fn stored(log: &Log, args: &PruneArgs) -> anyhow::Result<Vec<Stored>> {

@@ -1,18 +1,19 @@
 //! Reads history: the cluster's log, an archive, or an exported log.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use dormouse_archive::{Archive, Start};
-use dormouse_messages::{Fold, JobId, LogClock, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fold, JobId, LogClock, Recorded, Sequence, Timestamp, Writer};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, ClusterAnswer};
 use dormouse_replay::history::slice::States;
 use dormouse_replay::log_file::Row;
 use dormouse_replay::{LogFileError, LogReader};
-use dormouse_runtime::{Log, LogItem};
+use dormouse_runtime::{Log, LogError, LogItem};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -26,7 +27,8 @@ use crate::print;
 
 /// A log to read from its beginning.
 pub enum History {
-    Cluster(Log),
+    /// The cluster's log; its trimmed beginning is in the archive.
+    Cluster(Log, Option<Box<Beginning>>),
     File {
         first: Option<Recorded>,
         rest: Box<LogReader>,
@@ -36,6 +38,45 @@ pub enum History {
         log: String,
         start: Box<Start>,
     },
+}
+
+/// The archive of the cluster's log, and the place in it to read from.
+pub struct Beginning {
+    place: String,
+    options: Option<PathBuf>,
+    start: Start,
+}
+
+impl Beginning {
+    /// Returns the place of the log's beginning, if the log is trimmed.
+    async fn of(log: &Log, arguments: &LogFileArg) -> anyhow::Result<Option<Box<Self>>> {
+        log.head().await?;
+        if log.first() <= Sequence(1) {
+            return Ok(None);
+        }
+        let archived = log.last_event_of(Writer::Archiver, "log.archived").await?;
+        let Some(Event::LogArchived(archived)) = archived else {
+            return Err(LogError::Trimmed { first: log.first() }.into());
+        };
+        Ok(Some(Box::new(Self {
+            place: archived.place.clone(),
+            options: arguments.options.archive_options.clone(),
+            start: Start::default(),
+        })))
+    }
+
+    fn open(&self) -> anyhow::Result<Archive> {
+        let opened = || {
+            let place = self.place.parse().map_err(anyhow::Error::msg)?;
+            Ok::<_, anyhow::Error>(Archive::open(&place, self.options.as_deref())?)
+        };
+        opened().with_context(|| {
+            format!(
+                "the log's beginning is in its archive {}, which cannot be read from here; run the command on the archiver's machine, or give --archive",
+                self.place
+            )
+        })
+    }
 }
 
 impl History {
@@ -52,7 +93,9 @@ impl History {
             });
         }
         let Some(file) = &log.file else {
-            return Ok(Self::Cluster(context.connect().await?));
+            let cluster = context.connect().await?;
+            let beginning = Beginning::of(&cluster, log).await?;
+            return Ok(Self::Cluster(cluster, beginning));
         };
         let mut rest = Box::new(LogReader::open(file)?);
         Ok(Self::File {
@@ -67,7 +110,7 @@ impl History {
     /// Those of [`History::open_whole`].
     pub async fn open_to_ask(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
         if log.is_cluster() {
-            return Ok(Self::Cluster(context.connect_as_holder().await?));
+            return Ok(Self::Cluster(context.connect_as_holder().await?, None));
         }
         Self::open_whole(context, log).await
     }
@@ -78,7 +121,7 @@ impl History {
     /// If the key is another tenant's.
     pub fn job(&self, named: &NamedJob) -> anyhow::Result<JobId> {
         match self {
-            Self::Cluster(log) => key_identity::job(log, named),
+            Self::Cluster(log, _) => key_identity::job(log, named),
             Self::File { .. } | Self::Archive { .. } => Ok(named.id.clone()),
         }
     }
@@ -104,13 +147,20 @@ impl History {
         Ok(history)
     }
 
-    /// Lets an archive begin with its newest states that are not after the event or the time.
+    /// Lets an archive, or a log with one, begin with its newest states that are not after the event or the time.
     ///
     /// # Errors
     /// If the archive is damaged, does not answer, or its states are of another build.
     pub async fn near(mut self, to: Option<u64>, until: Option<Timestamp>) -> anyhow::Result<Self> {
-        if let Self::Archive { archive, start, .. } = &mut self {
-            **start = archive.start(to.map(Sequence), until).await?;
+        match &mut self {
+            Self::Archive { archive, start, .. } => {
+                **start = archive.start(to.map(Sequence), until).await?;
+            }
+            Self::Cluster(_, Some(beginning)) => {
+                let archive = beginning.open()?;
+                beginning.start = archive.start(to.map(Sequence), until).await?;
+            }
+            Self::Cluster(_, None) | Self::File { .. } => {}
         }
         Ok(self)
     }
@@ -128,7 +178,9 @@ impl History {
         match self {
             Self::File { rest, .. } => Ok(rest.head().map(States::of_head).transpose()?),
             Self::Archive { start, .. } => Ok(start.states.clone()),
-            Self::Cluster(_) => Ok(None),
+            Self::Cluster(_, beginning) => {
+                Ok(beginning.as_ref().and_then(|it| it.start.states.clone()))
+            }
         }
     }
 
@@ -140,7 +192,7 @@ impl History {
     /// Returns the log's identity.
     pub fn identity(&self) -> String {
         match self {
-            Self::Cluster(log) => log.identity(),
+            Self::Cluster(log, _) => log.identity(),
             Self::File { rest, .. } => rest.log().to_owned(),
             Self::Archive { log, .. } => log.clone(),
         }
@@ -171,16 +223,23 @@ impl History {
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<()> {
         let (first, rest) = match self {
-            Self::Cluster(log) => return read_log_while(&log, from, to, each).await,
-            Self::Archive { archive, start, .. } => {
-                let wanted = from..=to.unwrap_or(u64::MAX);
-                let read = archive.read(&start, |row| match row {
-                    Row::Event(recorded) if wanted.contains(&recorded.sequence.0) => {
-                        Ok::<_, anyhow::Error>(each(&Arc::new(recorded))?.is_continue())
+            Self::Cluster(log, beginning) => {
+                let mut from = from;
+                if let Some(beginning) = beginning {
+                    from = from.max(beginning.start.from().0);
+                    if from < log.first().0 {
+                        let archive = beginning.open()?;
+                        let read = read_archive(&archive, &beginning.start, from, to, &mut each);
+                        match read.await? {
+                            Some(next) => from = next,
+                            None => return Ok(()),
+                        }
                     }
-                    row => Ok(row.sequence().0 <= *wanted.end()),
-                });
-                read.await?;
+                }
+                return read_log_while(&log, from, to, each).await;
+            }
+            Self::Archive { archive, start, .. } => {
+                read_archive(&archive, &start, from, to, each).await?;
                 return Ok(());
             }
             Self::File { first, rest } => (first, rest),
@@ -206,7 +265,7 @@ impl History {
         let states = near.states()?;
         let mut model = states.map_or_else(ReadModel::default, |states| states.model);
         match near {
-            Self::Cluster(log) => return query(&log, name, request).await,
+            Self::Cluster(log, _) => return query(&log, name, request).await,
             Self::File { first, rest } => {
                 let mut fold = |recorded: &Recorded| {
                     model.evolve(recorded);
@@ -355,13 +414,13 @@ impl Times {
     /// If the log cannot be read.
     pub async fn of(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
         let history = History::open_to_ask(context, log).await?;
-        if let History::Cluster(log) = &history
+        if let History::Cluster(log, _) = &history
             && log.tenant().is_some()
         {
             let now = clock::now();
             return Ok(Self { last: now, now });
         }
-        if let History::Cluster(log) = &history
+        if let History::Cluster(log, _) = &history
             && let Ok(answer) = query::<ClusterAnswer>(log, "cluster", Value::Null).await
         {
             let last = answer.log.at;
@@ -372,7 +431,7 @@ impl Times {
         }
         let history = history.near(None, None).await?;
         let mut clock = history.clock()?;
-        let is_file = !matches!(history, History::Cluster(_));
+        let is_file = !matches!(history, History::Cluster(..));
         let read = history.read(1, None, |recorded| {
             clock.pass(recorded);
             Ok(())
@@ -492,6 +551,28 @@ impl Reading {
             time: until.unwrap_or(time),
         })
     }
+}
+
+/// Calls `each` with an archive's events until it breaks or `to` is passed. Returns the next event otherwise.
+async fn read_archive(
+    archive: &Archive,
+    start: &Start,
+    from: u64,
+    to: Option<u64>,
+    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
+) -> anyhow::Result<Option<u64>> {
+    let (wanted, mut is_done) = (from..=to.unwrap_or(u64::MAX), false);
+    let read = archive.read(start, |row| {
+        is_done = match row {
+            Row::Event(recorded) if wanted.contains(&recorded.sequence.0) => {
+                each(&Arc::new(recorded))?.is_break()
+            }
+            row => row.sequence().0 > *wanted.end(),
+        };
+        Ok::<_, anyhow::Error>(!is_done)
+    });
+    let next = read.await?.0;
+    Ok((!is_done && next <= *wanted.end()).then_some(next.max(from)))
 }
 
 /// Calls `each` with the events from `from` to `to`.

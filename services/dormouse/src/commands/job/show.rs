@@ -50,7 +50,7 @@ async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {
 async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyhow::Result<u8> {
     let history = History::open_to_ask(context, &args.log).await?;
     let id = history.job(&args.job.id)?;
-    if let History::Cluster(log) = &history {
+    if let History::Cluster(log, _) = &history {
         let request = JobQuery { job: id };
         return watched::show(context, log, "job", &request, watch, render::job).await;
     }

@@ -8,7 +8,8 @@ use clap::Args;
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy};
-use dormouse_messages::{Event, suggest};
+use dormouse_messages::{Event, Sequence, Writer, suggest};
+use dormouse_projections::ReadModel;
 use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::Value;
@@ -112,11 +113,16 @@ fn rule_in_force(before: Option<&Policy>, context: &Context) -> Option<GrantsRul
 }
 
 async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
-    let last = log.last_event_of_operators("cluster.configured");
-    Ok(match last.await? {
-        Some(Event::ClusterConfigured(event)) => Some(event.policy),
-        _ => None,
-    })
+    let last = log.last_event_of(Writer::Operator, "cluster.configured");
+    match last.await? {
+        Some(Event::ClusterConfigured(event)) => Ok(Some(event.policy)),
+        _ if log.first() > Sequence(1) => {
+            let model = log.folded::<ReadModel>().await?.state;
+            let is_set = model.cluster.policy_sequence > Sequence(0);
+            Ok(is_set.then(|| model.queues.cluster.policy.clone()))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Lists the changed fields: fields that the document leaves out return to their defaults.

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::cli::global::Output;
 use crate::clock;
 use crate::commands::common::documents::Written;
-use crate::commands::common::history::read_log;
 use crate::commands::common::known::never_fits;
 use crate::context::Context;
 use crate::error::{DONE, ERROR};
@@ -65,17 +64,12 @@ pub async fn run(
     documents: &[(TenantId, Value)],
 ) -> anyhow::Result<u8> {
     let log = context.connect().await?;
+    let folded = log.folded::<AdmissionState>().await?;
     let mut fork = Fork {
-        state: AdmissionState::default(),
-        sequence: Sequence(0),
+        state: folded.state,
+        sequence: folded.sequence,
         now: clock::now(),
     };
-    read_log(&log, 1, None, |recorded| {
-        fork.state.evolve(recorded);
-        fork.sequence = recorded.sequence;
-        Ok(())
-    })
-    .await?;
     let (output, mut code) = (context.output()?, DONE);
     let mut admitted = false;
     for ((tenant, document), it) in documents.iter().zip(written) {

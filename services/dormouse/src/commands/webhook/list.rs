@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use dormouse_messages::TenantId;
-use dormouse_webhook::Hooks;
+use dormouse_state::hooks::Hooks;
 
 use crate::cli::filter::WatchArg;
-use crate::cli::log_range::LogFileArg;
-use crate::commands::common::history::History;
 use crate::commands::common::watched;
 use crate::context::Context;
 use crate::render::Style;
@@ -26,14 +24,8 @@ pub struct ListArgs {
 /// # Errors
 /// If the log cannot be read.
 pub async fn configured(context: &Context) -> anyhow::Result<Hooks> {
-    let history = History::open(context, &LogFileArg::default()).await?;
-    let mut hooks = Hooks::default();
-    let read = history.read(1, None, |recorded| {
-        hooks.evolve(recorded);
-        Ok(())
-    });
-    read.await?;
-    Ok(hooks)
+    let log = context.connect().await?;
+    Ok(log.folded::<Hooks>().await?.state)
 }
 
 type Urls = BTreeMap<TenantId, String>;

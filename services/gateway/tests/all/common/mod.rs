@@ -7,13 +7,13 @@ pub mod world;
 
 use std::time::Duration;
 
-use dormouse_gateway::routes::Routes;
 use dormouse_messages::events::*;
 use dormouse_messages::job::{JobSpec, Kind};
 use dormouse_messages::{
     Amounts, ContainerId, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded,
     Sequence, Timestamp,
 };
+use dormouse_state::routes::Routes;
 use serde_json::json;
 
 /// A longer wait is a hang.

@@ -4,6 +4,8 @@
 //! `partition.stop_requested`), is unready, has exited, or its node is lost. A leaving replica is remembered
 //! until its exit, for `gateway.unrouted`.
 
+mod served;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
@@ -16,7 +18,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::served::{Phase, Replica, Served};
+pub use served::{Phase, Replica, Served};
 
 /// Address of a usable replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub struct Routes {
 
 impl Fold for Routes {
     const NAME: &'static str = "routes";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -225,6 +227,7 @@ impl Routes {
             | Event::ServiceMeasured(_)
             | Event::NotebookWarned(_)
             | Event::LogArchived(_)
+            | Event::LogTrimmed(_)
             | Event::ClockStepped(_)
             | Event::WebhookConfigured(_)
             | Event::KeyCreated(_)

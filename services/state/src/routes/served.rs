@@ -30,7 +30,6 @@ pub struct Replica {
     pub node: NodeId,
     pub port: u16,
     pub phase: Phase,
-    #[serde(default)]
     pub token: Option<String>,
 }
 
@@ -57,12 +56,11 @@ impl Served {
         }
     }
 
-    /// Returns the hash of a notebook's newest token.
+    /// Returns the hash of a notebook's newest token, hexadecimal.
     #[must_use]
-    pub fn token(&self) -> Option<blake3::Hash> {
-        let tokens = self.replicas.values().rev();
-        let mut tokens = tokens.filter_map(|replica| replica.token.as_deref());
-        blake3::Hash::from_hex(tokens.next()?).ok()
+    pub fn token(&self) -> Option<&str> {
+        let mut replicas = self.replicas.values().rev();
+        replicas.find_map(|replica| replica.token.as_deref())
     }
 
     /// Returns the requests per replica; unlimited for a notebook, whose page keeps several connections open.
