@@ -93,7 +93,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
             }
         }
     }
-    company(problem, &shares)?;
+    exclusivity(problem, &shares)?;
     devices(problem, &shares)?;
     bounds(problem, solution, adjusted)
 }
@@ -218,7 +218,7 @@ fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(),
     Ok(())
 }
 
-fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
+fn exclusivity(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     let mut alone: BTreeMap<&NodeId, (bool, u32)> = BTreeMap::new();
     for job in &problem.jobs {
         let nodes = shares.get(&job.job).map(|share| &share.nodes);
@@ -303,8 +303,8 @@ pub(crate) fn limits(
         return Err(Violation::Fixed(job.job.clone()));
     }
     if let Some(in_place) = &job.in_place {
-        let chief = in_place.chief.as_ref();
-        let stays = chief.is_none_or(|chief| share.nodes.contains_key(chief));
+        let coordinator = in_place.coordinator.as_ref();
+        let stays = coordinator.is_none_or(|coordinator| share.nodes.contains_key(coordinator));
         return if stays || share.containers == 0 {
             Ok(false)
         } else {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::decimal::Decimal;
-use crate::instance::devices::{has_memory, unnamed};
+use crate::model::devices::{has_memory, unnamed};
 use crate::problem::{
     Allocation, Budget, Clock, FairnessBound, Misfit, Objective, Placement, Policy, Precedence,
     Problem, ProblemJob, ProblemNode, TimeLimit,

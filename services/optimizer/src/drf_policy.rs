@@ -11,10 +11,11 @@ use std::ops::Bound;
 
 use dormouse_messages::policy::Placement;
 
-use crate::deadline::Deadline;
 use crate::drf::{Key, User, key};
-use crate::explain::waiting::{hopeless, on_those};
-use crate::instance::{Cluster, fits, limits, runs, take};
+use crate::drive::deadline::Deadline;
+use crate::drive::waiting::{on_those, unschedulable};
+use crate::model::cluster::{Cluster, limits, runs};
+use crate::model::room::{fits, take};
 use crate::primal::slots_to_jobs::divide_again;
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
@@ -36,7 +37,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             continue;
         }
         match (
-            hopeless(problem, &cluster, &deadline, index),
+            unschedulable(problem, &cluster, &deadline, index),
             cluster.demand(job),
         ) {
             (None, Some(demand)) => {

@@ -1,20 +1,20 @@
-//! Decides how many containers each job has: DRF shares, then P2.
+//! Decides how many containers each job has on each node: DRF shares, then P2.
 //!
 //! [`solve()`] is a pure function of a [`Problem`] and never fails: keeping the present allocation is always
-//! an answer. The policy `dorm`:
+//! an answer. The policy `dorm` stands on floors, each of which uses only those below:
 //!
-//! 1. fair shares by divisible progressive filling ([`drf::fill()`]);
-//! 2. participants: running jobs, then the longest feasible prefix of the queue (`queue`);
-//! 3. P2 (Dorm, Sun et al. 2017, section IV), in stages (`solve`): `independent_bound`, then `milp` on small
-//!    clusters, or `lagrangian` prices that guide the heuristics of `primal` on large ones. A `candidate`
-//!    counts if it keeps every constraint of an `instance`;
-//! 4. slots to jobs, in place as far as possible; restarts worth less than the proven gap are undone
-//!    (`primal`);
-//! 5. reasons for waiting (`explain`).
+//! - `explain`: why a job has no more;
+//! - `drive`: the participants, then the stages that search P2 (Dorm, Sun et al. 2017, section IV), until the
+//!   gap is small enough;
+//! - `primal`: candidates;
+//! - `dual`: bounds and prices on large clusters;
+//! - `milp`: the exact model on small ones;
+//! - `model`: instances of P2 by index;
+//! - [`drf`]: fair shares by divisible progressive filling.
 //!
 //! `docs/optimizer.md` has the formulation and the guarantees. The policies `drf` and `static` are `drf_policy`
-//! and `static_policy`. Invariant: [`check()`] accepts every solution. The placer assigns processes, ranks and GPUs
-//! to the slots.
+//! and `static_policy`. `decide` folds the log and turns solutions into events. Invariant: [`check()`] accepts
+//! every solution. The placer assigns ranks, ports and GPUs.
 
 pub mod check;
 pub mod decimal;
@@ -24,23 +24,18 @@ pub mod problem;
 mod service_scaling;
 pub mod solution;
 
-mod candidate;
-mod deadline;
 mod decide;
 mod drf_policy;
+mod drive;
+mod dual;
 mod explain;
-mod independent_bound;
-mod instance;
-mod lagrangian;
 mod milp;
+mod model;
 mod present;
 mod primal;
 mod problem_builder;
-mod queue;
 mod recheck;
 mod report;
-mod search;
-mod solve;
 mod static_policy;
 mod tenants;
 
@@ -59,7 +54,7 @@ use problem::Allocation;
 #[must_use]
 pub fn solve(problem: &Problem) -> Solution {
     match problem.policy.allocation {
-        Allocation::Dorm => queue::dorm_driver::solve(problem),
+        Allocation::Dorm => drive::dorm_driver::solve(problem),
         Allocation::Drf => drf_policy::solve(problem),
         Allocation::Static => static_policy::solve(problem),
     }

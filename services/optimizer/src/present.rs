@@ -51,8 +51,8 @@ pub(crate) fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assig
     if roles.count() < usize::try_from(job.beside.count()).unwrap_or(usize::MAX) {
         return false;
     }
-    let chief = left.first() == Some(&&Rank(0));
-    !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
+    let coordinator = left.first() == Some(&&Rank(0));
+    !left.is_empty() && (job.is_served() || (coordinator && left.len() >= least))
 }
 
 /// True if containers of a partition resized in place died or must leave. The decision then lists the job

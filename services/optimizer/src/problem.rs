@@ -158,7 +158,7 @@ impl ProblemJob {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InPlace {
     /// Node of the coordinator or of a notebook's server; a service has none.
-    pub chief: Option<NodeId>,
+    pub coordinator: Option<NodeId>,
 }
 
 /// The policy for sharing the cluster.

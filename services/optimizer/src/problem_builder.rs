@@ -214,7 +214,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),
         may_be_overtaken: state.policy.queue != policy::Queue::Fifo && !is_overdue(state, job, now),
         in_place: job.in_place.then(|| InPlace {
-            chief: chief(job).cloned(),
+            coordinator: coordinator(job).cloned(),
         }),
         urgency: job.urgency,
         has_checkpoint: job.checkpoint.is_some() || job.mode != CheckpointMode::None,
@@ -242,7 +242,7 @@ fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob>
 }
 
 /// Returns the node of rank 0 or of a notebook's server; replicas of a service are interchangeable.
-fn chief(job: &Job) -> Option<&NodeId> {
+fn coordinator(job: &Job) -> Option<&NodeId> {
     let places = &job.assignment.as_ref()?.places;
     let place = match job.urgency {
         Urgency::Training => places.get(&Rank(0)),

@@ -16,13 +16,13 @@ use dormouse_messages::{Amounts, Event, JobId, NodeId, Timestamp};
 use dormouse_state::ClusterState;
 
 use crate::check::limits;
-use crate::instance::devices::{has_memory, overfull};
-use crate::instance::{Cluster, loss_bound, roles_of};
+use crate::drive::dorm_driver::KEPT;
+use crate::drive::search::gap;
+use crate::model::cluster::{Cluster, loss_bound, roles_of};
+use crate::model::devices::{has_memory, overfull};
 use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, ProblemNode};
 use crate::problem_builder::problem_of;
-use crate::queue::dorm_driver::KEPT;
 use crate::report::{Draft, write};
-use crate::search::gap;
 use crate::solution::{JobShare, Solution};
 
 const SLACK: f64 = 1e-6;

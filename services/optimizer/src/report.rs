@@ -6,7 +6,7 @@ use dormouse_messages::events::StoppedBy;
 use dormouse_messages::ids::NodeId;
 use dormouse_messages::quantity::Amounts;
 
-use crate::instance::{Cluster, FairUser, is_head, limits, roles_of, runs};
+use crate::model::cluster::{Cluster, FairUser, is_head, limits, roles_of, runs};
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::instance::{Cluster, fits, give, limits, runs, take};
+use crate::model::cluster::{Cluster, limits, runs};
+use crate::model::room::{fits, give, take};
 use crate::problem::Problem;
 use crate::report::Draft;
 

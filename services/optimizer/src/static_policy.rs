@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::deadline::Deadline;
-use crate::explain::waiting::{hopeless, on_those};
-use crate::instance::{Cluster, fits, give, limits, runs, take};
+use crate::drive::deadline::Deadline;
+use crate::drive::waiting::{on_those, unschedulable};
+use crate::model::cluster::{Cluster, limits, runs};
+use crate::model::room::{fits, give, take};
 use crate::primal::slots_to_jobs::divide_again;
 use crate::problem::{Problem, ProblemJob};
 use crate::report::{Draft, write};
@@ -40,7 +41,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             }
             continue;
         }
-        if let Some(why) = hopeless(problem, &cluster, &deadline, index) {
+        if let Some(why) = unschedulable(problem, &cluster, &deadline, index) {
             draft.waiting.insert(index, why);
             continue;
         } else if let Some(head) = blocked {

@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 use dormouse_messages::quantity::Resource;
 
-use crate::deadline::Deadline;
-use crate::instance::{Cluster, Instance, State};
+use crate::drive::deadline::Deadline;
+use crate::drive::ladder::{any, search};
+use crate::drive::search::Verdict;
 use crate::milp::type_milp::may_be_feasible;
+use crate::model::cluster::Cluster;
+use crate::model::instance::{Instance, State};
 use crate::problem::Problem;
-use crate::search::Verdict;
-use crate::solve::{any, search};
 
 /// A group of constraints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -399,8 +400,8 @@ mod tests {
         let mut problem = read(&document.to_string(), None).expect("a problem");
         for job in &mut problem.jobs {
             let mut nodes = job.previous.iter().flat_map(BTreeMap::keys);
-            let chief = nodes.next().cloned();
-            job.in_place = Some(InPlace { chief });
+            let coordinator = nodes.next().cloned();
+            job.in_place = Some(InPlace { coordinator });
         }
         let beside = problem.jobs.iter().map(|it| it.job.clone()).collect();
         let job = problem.jobs[0].job.clone();

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 use dormouse_messages::job::Urgency;
 
-use crate::deadline::Deadline;
+use crate::drive::deadline::Deadline;
+use crate::drive::ladder::search;
+use crate::drive::search::Verdict;
 use crate::explain::conflict::{Group, Questions};
-use crate::instance::{Cluster, runs};
+use crate::model::cluster::{Cluster, runs};
 use crate::problem::{Allocation, Budget, Objective, Problem};
-use crate::search::Verdict;
-use crate::solve::search;
 
 /// Low enough for utilization (a few units at most) to only break ties between equal numbers of changed jobs.
 const BESIDE_CHANGES: f64 = 0.05;

@@ -1,5 +1,5 @@
 //! Wraps HiGHS. One thread and a fixed seed make runs deterministic unless a time limit strikes. Each run
-//! takes from the time left in [`crate::deadline`].
+//! takes from the time left of the decision.
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 

@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 
 use num_integer::Integer;
 
-use crate::candidate::Candidate;
-use crate::instance::{Instance, Job, State, fits};
 use crate::milp::highs::{Column, Ending, Limits, Model, Outcome};
-use crate::milp::node_classes::{NodeClasses, classes};
+use crate::model::candidate::Candidate;
+use crate::model::instance::{Instance, Job, State};
+use crate::model::node_classes::{NodeClasses, classes};
+use crate::model::room::fits;
 
 /// Price of a unit of loss if the objective gives none: a tie-break.
 const LOSS_TIE: f64 = 1e-6;
@@ -279,7 +280,7 @@ impl<'a> TypeMilp<'a> {
     pub fn candidate(&self, outcome: &Outcome) -> Option<Candidate> {
         let columns = outcome.columns.as_ref()?;
         let whole = |column: Column| columns[column].round().max(0.0) as u32;
-        let mut candidate = Candidate::standing(self.instance);
+        let mut candidate = Candidate::incumbent(self.instance);
         for index in 0..self.instance.jobs.len() {
             candidate.restarted[index] = self.restart[index].is_some_and(|r| columns[r] > 0.5);
             if let Some(fresh) =

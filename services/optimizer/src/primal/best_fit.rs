@@ -1,8 +1,9 @@
 //! Puts counts of containers into the rooms: scarce types first, each on the tightest nodes. Containers that
 //! do not fit are given up; the rest of the rooms is used.
 
-use crate::candidate::{Candidate, SHARE_SLACK};
-use crate::instance::{Instance, fits, take};
+use crate::model::candidate::{Candidate, SHARE_SLACK};
+use crate::model::instance::Instance;
+use crate::model::room::{fits, take};
 
 /// `None` if a minimum does not fit or a bound is broken.
 pub(crate) fn best_fit(
@@ -55,7 +56,7 @@ fn members(instance: &Instance, candidate: &Candidate) -> Vec<Vec<usize>> {
 
 impl<'a> BestFit<'a> {
     fn new(instance: &'a Instance, restarted: &[bool], targets: &[u32]) -> Self {
-        let mut candidate = Candidate::standing(instance);
+        let mut candidate = Candidate::incumbent(instance);
         candidate.restarted = restarted.to_vec();
         for (index, job) in instance.jobs.iter().enumerate() {
             if candidate.is_free(instance, index) {

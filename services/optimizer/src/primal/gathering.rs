@@ -17,8 +17,9 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::candidate::{Candidate, SHARE_SLACK};
-use crate::instance::{Instance, fits, give, take};
+use crate::model::candidate::{Candidate, SHARE_SLACK};
+use crate::model::instance::Instance;
+use crate::model::room::{fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 use crate::problem::Problem;
 
@@ -87,32 +88,32 @@ impl Gathering<'_> {
         &self.instance.types[self.instance.jobs[job].ty].demand
     }
 
-    fn stands(&self, job: usize) -> BTreeMap<usize, u32> {
-        let mut stands = self.partitions[job].clone();
+    fn placed(&self, job: usize) -> BTreeMap<usize, u32> {
+        let mut placed = self.partitions[job].clone();
         for (node, count) in &self.instance.jobs[job].fixed {
-            *stands.entry(*node).or_insert(0) += count;
+            *placed.entry(*node).or_insert(0) += count;
         }
-        stands.retain(|_, count| *count > 0);
-        stands
+        placed.retain(|_, count| *count > 0);
+        placed
     }
 
     /// `None` for a job without containers.
     fn home(&self, job: usize) -> Option<usize> {
-        if let Some((chief, _)) = self.instance.jobs[job].fixed.first() {
-            return Some(*chief);
+        if let Some((coordinator, _)) = self.instance.jobs[job].fixed.first() {
+            return Some(*coordinator);
         }
-        let stands = self.stands(job);
-        let all: u64 = stands.values().map(|count| u64::from(*count)).sum();
+        let placed = self.placed(job);
+        let all: u64 = placed.values().map(|count| u64::from(*count)).sum();
         let could = |node: &usize| {
-            let has = u64::from(stands.get(node).copied().unwrap_or(0));
+            let has = u64::from(placed.get(node).copied().unwrap_or(0));
             let free = fits(self.demand(job), &self.rooms[*node]);
             let others = (0..self.partitions.len()).filter(|other| *other != job);
             let given: u32 = others.map(|other| self.could_give(other, job, *node)).sum();
             (has + free + u64::from(given)).min(all)
         };
-        let best = stands.keys().max_by_key(|node| {
+        let best = placed.keys().max_by_key(|node| {
             let reversed = std::cmp::Reverse(**node);
-            (could(node), stands[node], reversed)
+            (could(node), placed[node], reversed)
         });
         best.copied()
     }
@@ -197,7 +198,7 @@ impl Gathering<'_> {
 
     fn for_another(&mut self, job: usize, away: usize, home: usize) -> bool {
         let it = &self.instance.jobs[job];
-        let here = self.stands(job).get(&home).copied().unwrap_or(0);
+        let here = self.placed(job).get(&home).copied().unwrap_or(0);
         if here >= it.min + it.base() {
             return false;
         }
@@ -239,9 +240,9 @@ impl Gathering<'_> {
         let Some(home) = self.home(job) else {
             return;
         };
-        let stands = self.stands(job);
-        let all: u32 = stands.values().sum();
-        let here = stands.get(&home).copied().unwrap_or(0);
+        let placed = self.placed(job);
+        let all: u32 = placed.values().sum();
+        let here = placed.get(&home).copied().unwrap_or(0);
         let it = &self.instance.jobs[job];
         let together = f64::from(here);
         let apart = f64::from(all) * (1.0 - self.instance.objective.crossing);
@@ -260,8 +261,8 @@ impl Gathering<'_> {
         loop {
             let grows = |job: &usize| {
                 let it = &self.instance.jobs[*job];
-                let stands = self.stands(*job);
-                let home = self.home(*job).filter(|_| stands.len() == 1)?;
+                let placed = self.placed(*job);
+                let home = self.home(*job).filter(|_| placed.len() == 1)?;
                 let fits = fits(self.demand(*job), &self.rooms[home]) > 0;
                 let more = self.candidate.counts[*job] < it.max && fits;
                 more.then(|| (self.candidate.counts[*job] + it.base(), *job, home))

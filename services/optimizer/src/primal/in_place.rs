@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::candidate::Candidate;
-use crate::instance::{Instance, give, take};
+use crate::model::candidate::Candidate;
+use crate::model::instance::Instance;
+use crate::model::room::{give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 pub(crate) fn keep_in_place(

@@ -5,8 +5,9 @@
 //!    first few by size.
 //! 3. If none is enough, several are restarted in turn, by the most capacity for their size.
 
-use crate::candidate::Candidate;
-use crate::instance::{Instance, State, fits};
+use crate::model::candidate::Candidate;
+use crate::model::instance::{Instance, State};
+use crate::model::room::fits;
 use crate::primal::best_fit::best_fit;
 
 /// A few milliseconds each.
@@ -142,8 +143,8 @@ impl<'a> Room<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::samples::samples;
-    use crate::instance::{Job, Type};
+    use crate::model::instance::{Job, Type};
+    use crate::model::samples::samples;
     use crate::problem::Objective;
 
     #[test]

@@ -1,14 +1,15 @@
-//! Primal heuristics.
+//! Candidates: restarts, counts and places.
 //!
-//! - [`min_restart_heuristic`]: new jobs next to running ones;
-//! - [`restart_local_search`]: restarts at given prices; then [`packing`] by [`price_rounds`],
-//!   [`pattern_selection`] and [`ruin_and_recreate`];
 //! - [`best_fit`]: counts into rooms;
-//! - [`slots_to_jobs`]: slots to jobs, near each other by
-//!   [`topology`](crate::instance::topology);
+//! - [`min_restart_heuristic`]: new jobs next to running ones;
+//! - [`restart_local_search`]: restarts at given prices;
+//! - [`packing`]: containers of nodes for given restarts, by the next two;
+//! - [`price_rounds`]: prices between jobs and nodes;
+//! - [`pattern_selection`]: one pattern for each node;
+//! - [`slots_to_jobs`]: containers of types and nodes to jobs;
 //! - [`restart_pruning`]: undoes restarts within the gap;
-//! - [`in_place`], [`gathering`], [`preferences`] and [`role_affinity`]: exchanges of places that are equal
-//!   to P2.
+//! - [`in_place`], [`gathering`], [`preferences`], [`role_affinity`]: exchanges of places that are equal to
+//!   P2.
 
 pub(crate) mod best_fit;
 pub(crate) mod gathering;
@@ -21,5 +22,4 @@ pub(crate) mod price_rounds;
 pub(crate) mod restart_local_search;
 pub(crate) mod restart_pruning;
 pub(crate) mod role_affinity;
-pub(crate) mod ruin_and_recreate;
 pub(crate) mod slots_to_jobs;

@@ -1,14 +1,14 @@
 //! Chooses every node's new containers for given restarts: [`Packing::cleared`] and
-//! [`Packing::run_price_rounds`] ([`crate::primal::price_rounds`]), then
-//! [`crate::primal::pattern_selection`], then [`crate::primal::ruin_and_recreate`] if a minimum found no
-//! room.
+//! [`Packing::run_price_rounds`] ([`crate::primal::price_rounds`]), with
+//! [`crate::primal::pattern_selection`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::candidate::Candidate;
-use crate::instance::{Instance, State, fits, give, take};
-use crate::lagrangian::knapsack_table::RoomGrid;
+use crate::model::candidate::Candidate;
+use crate::model::instance::{Instance, State};
+use crate::model::room::{fits, take};
+use crate::model::room_grid::RoomGrid;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Demand {
@@ -131,21 +131,8 @@ impl<'a> Packing<'a> {
         }
     }
 
-    pub(crate) fn clear(&mut self, node: usize) -> BTreeMap<usize, u32> {
-        let placed = std::mem::take(&mut self.placed[node]);
-        for (ty, count) in &placed {
-            give(
-                &self.instance.types[*ty].demand,
-                *count,
-                &mut self.rooms[node],
-            );
-            self.counts[*ty] -= *count as usize;
-        }
-        placed
-    }
-
     pub fn candidate(&self, restarted: &[bool]) -> Option<Candidate> {
-        let mut candidate = Candidate::standing(self.instance);
+        let mut candidate = Candidate::incumbent(self.instance);
         candidate.restarted = restarted.to_vec();
         for (index, job) in self.instance.jobs.iter().enumerate() {
             if candidate.is_free(self.instance, index) {
@@ -170,8 +157,9 @@ impl<'a> Packing<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::samples::{bound_samples, samples};
-    use crate::lagrangian::r_algorithm::RAlgorithm;
+    use crate::dual::r_algorithm::RAlgorithm;
+    use crate::model::room::give;
+    use crate::model::samples::{bound_samples, samples};
 
     fn brute(
         packing: &Packing<'_>,
@@ -211,15 +199,9 @@ mod tests {
             let mut counts = packing.counts.clone();
             let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
             let values: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
-            let way = RAlgorithm::new(vec![0.8; values.len()], 0.2);
-            let cleared = packing.cleared(way, &values);
+            let descent = RAlgorithm::new(vec![0.8; values.len()], 0.2);
+            let cleared = packing.cleared(descent, &values);
             packing.run_price_rounds(&cleared.prices);
-            let settled = packing.value();
-            packing.ruin_and_recreate();
-            assert!(
-                packing.value() >= settled - 1e-9,
-                "seed {seed}: refilled for worse"
-            );
             assert!(
                 packing.value() <= best + 1e-9,
                 "seed {seed}: {} > {best}",

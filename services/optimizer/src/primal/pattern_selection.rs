@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::lagrangian::knapsack_table::RoomGrid;
+use crate::model::room_grid::RoomGrid;
 use crate::primal::packing::Packing;
 
 /// In each direction, pass by pass.
 const SMOOTH: [usize; 10] = [16, 12, 8, 6, 4, 3, 2, 1, 0, 0];
 
-const WAY: f64 = 0.5;
+const PRICE_STEP: f64 = 0.5;
 /// Price of a type below its minima, relative to the first container beyond.
 const LACKING: f64 = 1.5;
 
@@ -68,7 +68,7 @@ impl Choices {
         for smooth in SMOOTH {
             if let Some(last) = last.replace(smooth) {
                 for (ty, price) in prices.iter_mut().enumerate() {
-                    *price += WAY * (worth_at(packing, ty, counts[ty], last) - *price);
+                    *price += PRICE_STEP * (worth_at(packing, ty, counts[ty], last) - *price);
                 }
                 self.add_best(packing.grid, &prices, &mut table);
             }
@@ -146,8 +146,8 @@ fn smoothed(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::samples::{all_restarted, chance, samples};
-    use crate::lagrangian::knapsack_table::RoomGrid;
+    use crate::model::room_grid::RoomGrid;
+    use crate::model::samples::{all_restarted, chance, samples};
 
     #[test]
     fn nobody_could_choose_better_alone() {

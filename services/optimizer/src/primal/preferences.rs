@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::needs::{Constraints, Labels};
 
-use crate::candidate::Candidate;
-use crate::instance::{Cluster, Instance, Job, fits, give, take};
+use crate::model::candidate::Candidate;
+use crate::model::cluster::Cluster;
+use crate::model::instance::{Instance, Job};
+use crate::model::room::{fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 use crate::problem::Problem;
 

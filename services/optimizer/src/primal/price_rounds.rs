@@ -1,24 +1,24 @@
 //! Prices at which the nodes' best patterns supply what the jobs want.
 //!
 //! 1. [`Packing::cleared`] minimises the packing's dual, Σ V(room) + Σ (worth − price), by Shor's method
-//!    ([`crate::lagrangian::r_algorithm`]), starting from the dual descent.
+//!    ([`crate::dual::r_algorithm`]), starting from the dual descent.
 //! 2. [`Packing::run_price_rounds`]: prices follow supply and demand; every node takes another round's
 //!    pattern, so that together they mix patterns like an optimum.
 
 use std::collections::BTreeMap;
 
-use crate::lagrangian::knapsack_table::{RoomGrid, TableTypes};
-use crate::lagrangian::r_algorithm::{RAlgorithm, minimise};
+use crate::dual::r_algorithm::{RAlgorithm, minimise};
+use crate::model::room_grid::{RoomGrid, TableTypes};
 use crate::primal::packing::Packing;
 use crate::primal::pattern_selection::Choices;
 
-const LOOKS: u32 = 30;
+const EVALUATIONS: u32 = 30;
 /// Rounds mixed in step 2, and the step of a price as a part of its container's value.
 const MIXED: usize = 40;
 const STEP: f64 = 0.002;
 /// Decay of the averages of the subgradient and of its square.
-const SLOPE: f64 = 0.7;
-const SQUARE: f64 = 0.9;
+const SUBGRADIENT_DECAY: f64 = 0.7;
+const SQUARE_DECAY: f64 = 0.9;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Cleared {
@@ -94,11 +94,11 @@ impl Packing<'_> {
         let wanted = |ty: usize| if self.is_wanted(ty) { scale[ty] } else { 0.0 };
         let priced =
             |at: &[f64]| -> Vec<f64> { (0..types).map(|ty| at[ty] * wanted(ty)).collect() };
-        let (at, ()) = minimise(descent, LOOKS, |at| {
+        let (at, ()) = minimise(descent, EVALUATIONS, |at| {
             let (dual, excess) = self.dual(&priced(at), alike, table);
-            let slope = (0..types).map(|ty| excess[ty] * wanted(ty));
+            let subgradient = (0..types).map(|ty| excess[ty] * wanted(ty));
             let rest = std::iter::repeat_n(0.0, at.len() - types);
-            (dual, slope.chain(rest).collect(), ())
+            (dual, subgradient.chain(rest).collect(), ())
         });
         priced(&at)
     }
@@ -138,7 +138,7 @@ struct Tatonnement {
     prices: Vec<f64>,
     table: Vec<f64>,
     types: TableTypes,
-    slope: Vec<f64>,
+    subgradient: Vec<f64>,
     square: Vec<f64>,
 }
 
@@ -147,7 +147,7 @@ impl Tatonnement {
         Self {
             table: Vec::new(),
             types: TableTypes::default(),
-            slope: vec![0.0; prices.len()],
+            subgradient: vec![0.0; prices.len()],
             square: vec![0.0; prices.len()],
             prices,
         }
@@ -170,10 +170,12 @@ impl Tatonnement {
         for ty in wanted {
             let price = self.prices[ty];
             let (count, _) = packing.wanted_at(ty, price);
-            let slope = supply[ty] - count as f64;
-            self.slope[ty] = SLOPE * self.slope[ty] + (1.0 - SLOPE) * slope;
-            self.square[ty] = SQUARE * self.square[ty] + (1.0 - SQUARE) * slope * slope;
-            let step = STEP * packing.instance.types[ty].value * self.slope[ty];
+            let subgradient = supply[ty] - count as f64;
+            self.subgradient[ty] =
+                SUBGRADIENT_DECAY * self.subgradient[ty] + (1.0 - SUBGRADIENT_DECAY) * subgradient;
+            self.square[ty] =
+                SQUARE_DECAY * self.square[ty] + (1.0 - SQUARE_DECAY) * subgradient * subgradient;
+            let step = STEP * packing.instance.types[ty].value * self.subgradient[ty];
             self.prices[ty] = (price - step / (self.square[ty].sqrt() + 1.0)).max(0.0);
         }
     }
@@ -182,7 +184,7 @@ impl Tatonnement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::samples::{all_restarted, bound_samples, samples};
+    use crate::model::samples::{all_restarted, bound_samples, samples};
 
     #[test]
     fn cleared_prices_bound_every_packing_and_lower_than_those_before() {
@@ -195,11 +197,10 @@ mod tests {
             let first: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
             let mut table = Vec::new();
             let (dual_before, _) = packing.dual(&first, &alike, &mut table);
-            let way = RAlgorithm::new(vec![1.0; first.len()], 0.2);
-            let cleared = packing.cleared(way, &first);
+            let descent = RAlgorithm::new(vec![1.0; first.len()], 0.2);
+            let cleared = packing.cleared(descent, &first);
             let dual = cleared.most;
             packing.run_price_rounds(&cleared.prices);
-            packing.ruin_and_recreate();
             if packing.misses_any() {
                 continue;
             }

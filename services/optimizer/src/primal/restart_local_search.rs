@@ -6,9 +6,11 @@
 //!
 //! S is built greedily and improved by exchanges.
 
-use crate::instance::{Instance, State};
-use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
-use crate::lagrangian::knapsack_table::RoomGrid;
+use crate::dual::incumbent_blocks::IncumbentBlocks;
+use crate::model::instance::{Instance, State};
+use crate::model::room::{covers, give};
+use crate::model::room_grid::RoomGrid;
+use crate::primal::packing::Packing;
 
 /// Below all other worths.
 const OVERFULL: f64 = -1e3;
@@ -27,45 +29,85 @@ pub(crate) struct LocalSearch<'a> {
     deltas: Vec<Option<f64>>,
 }
 
-/// `table` is V at the prices behind `gains`.
-pub(crate) fn choose_restarts(
-    instance: &Instance,
-    grid: &RoomGrid,
-    incumbents: &IncumbentBlocks,
-    table: &[f64],
-    gains: &[f64],
-    start: &[bool],
-) -> Vec<bool> {
-    let mut search = LocalSearch {
-        instance,
-        grid,
-        table,
-        gains,
-        incumbents,
-        rooms: incumbents
-            .nodes
-            .iter()
-            .map(|node| node.room.clone())
-            .collect(),
-        deltas: vec![None; instance.jobs.len()],
-        restarted: vec![false; instance.jobs.len()],
-        open: usize::try_from(instance.restart_bound).unwrap_or(usize::MAX),
-    };
-    for (job, starts) in start.iter().enumerate() {
-        if *starts && search.open > 0 {
-            search.flip(job);
+impl<'a> LocalSearch<'a> {
+    /// `table` is V at the prices behind `gains`.
+    pub fn new(
+        instance: &'a Instance,
+        grid: &'a RoomGrid,
+        incumbents: &'a IncumbentBlocks,
+        table: &'a [f64],
+        gains: &'a [f64],
+    ) -> Self {
+        let rooms = incumbents.nodes.iter().map(|node| node.room.clone());
+        Self {
+            instance,
+            grid,
+            table,
+            gains,
+            incumbents,
+            rooms: rooms.collect(),
+            deltas: vec![None; instance.jobs.len()],
+            restarted: vec![false; instance.jobs.len()],
+            open: usize::try_from(instance.restart_bound).unwrap_or(usize::MAX),
         }
     }
-    while search.open > 0 && search.add_best() {}
-    for _ in 0..PASSES {
-        if !search.exchange() {
-            break;
-        }
-    }
-    search.restarted
-}
 
-impl LocalSearch<'_> {
+    /// `forced` jobs are restarted in any case; the search begins at `start`.
+    pub fn choose(mut self, forced: &[usize], start: &[bool]) -> Vec<bool> {
+        for job in forced {
+            if self.open > 0 && !self.restarted[*job] {
+                self.flip(*job);
+            }
+        }
+        self.start(start);
+        while self.open > 0 && self.add_best() {}
+        for _ in 0..PASSES {
+            if !self.exchange(forced) {
+                break;
+            }
+        }
+        self.restarted
+    }
+
+    pub fn start(&mut self, start: &[bool]) {
+        for (job, starts) in start.iter().enumerate() {
+            if *starts && self.open > 0 && !self.restarted[job] {
+                self.flip(job);
+            }
+        }
+    }
+
+    /// Returns the job whose restart is worth most among those that make room for a container that `packing`
+    /// lacks. Containers beyond the minima give way to it.
+    pub fn best_to_make_room(&self, packing: &Packing<'_>) -> Option<usize> {
+        let types = self.instance.types.iter().zip(&packing.counts);
+        let lacking = types.zip(&packing.demands);
+        let lacking = lacking.filter(|((_, count), demand)| **count < demand.min);
+        let lacking: Vec<&[u64]> = lacking.map(|((ty, _), _)| ty.demand.as_slice()).collect();
+        let mut best: Option<(f64, usize)> = None;
+        for (node, blocks) in self.incumbents.nodes.iter().enumerate() {
+            let mut room = packing.rooms[node].clone();
+            for (ty, count) in &packing.placed[node] {
+                let beyond = packing.counts[*ty].saturating_sub(packing.demands[*ty].min);
+                let beyond = (*count).min(u32::try_from(beyond).unwrap_or(u32::MAX));
+                give(&self.instance.types[*ty].demand, beyond, &mut room);
+            }
+            for block in &self.incumbents.blocks[blocks.blocks.clone()] {
+                let pairs = room.iter().zip(&block.size);
+                let room: Vec<u64> = pairs.map(|(r, size)| r + size.unsigned_abs()).collect();
+                let makes_room = lacking.iter().any(|demand| covers(demand, &room));
+                if self.restarted[block.job] || !makes_room {
+                    continue;
+                }
+                let delta = self.delta(block.job);
+                if best.is_none_or(|(other, _)| delta > other) {
+                    best = Some((delta, block.job));
+                }
+            }
+        }
+        best.map(|(_, job)| job)
+    }
+
     fn value(&self, room: &[i64]) -> f64 {
         self.grid
             .entry(room)
@@ -122,10 +164,10 @@ impl LocalSearch<'_> {
         best.map(|(_, job)| self.flip(job)).is_some()
     }
 
-    fn exchange(&mut self) -> bool {
+    fn exchange(&mut self, forced: &[usize]) -> bool {
         let before = self.restarted.clone();
         for job in 0..self.restarted.len() {
-            if self.restarted[job] {
+            if self.restarted[job] && !forced.contains(&job) {
                 self.flip(job);
                 self.add_best();
             }
@@ -143,8 +185,8 @@ fn shift(room: &mut [i64], size: &[i64], sign: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instance::samples::samples;
-    use crate::lagrangian::relaxation::gains;
+    use crate::dual::relaxation::gains;
+    use crate::model::samples::samples;
 
     fn worth(
         instance: &Instance,
@@ -205,7 +247,8 @@ mod tests {
             let worth = |restarted: &[bool]| {
                 worth(&instance, &grid, &incumbents, &table, &gains, restarted)
             };
-            let chosen = choose_restarts(&instance, &grid, &incumbents, &table, &gains, &nobody);
+            let search = LocalSearch::new(&instance, &grid, &incumbents, &table, &gains);
+            let chosen = search.choose(&[], &nobody);
             let many = chosen.iter().filter(|restarted| **restarted).count();
             assert!(many <= instance.restart_bound as usize, "seed {seed}");
             let best = brute(

@@ -1,8 +1,9 @@
 //! Undoes restarts that win less than the solver's proven gap, the cheapest first, as long as the allocation
 //! stays within the budget's gap.
 
-use crate::candidate::{Candidate, SHARE_SLACK};
-use crate::instance::{Instance, give, take};
+use crate::model::candidate::{Candidate, SHARE_SLACK};
+use crate::model::instance::Instance;
+use crate::model::room::{give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 /// `gap` is proven and `allowed` may be lost, both absolute.

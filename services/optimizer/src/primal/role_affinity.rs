@@ -3,8 +3,9 @@
 
 use std::cmp::Reverse;
 
-use crate::candidate::Candidate;
-use crate::instance::{Instance, fits, give, take};
+use crate::model::candidate::Candidate;
+use crate::model::instance::Instance;
+use crate::model::room::{fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 pub(crate) fn near_workers(

@@ -4,7 +4,7 @@
 //! 2. Packed: training that is resized in place takes slots on its own nodes.
 //! 3. The other containers follow, gangs first, large ones first, replicas of services last. Packed: a node
 //!    in use; else the nearest that takes all the rest, the smallest of these; else the one that takes most,
-//!    with near ones around ([`crate::instance::topology`]). Spread, by policy: one by one on the node with
+//!    with near ones around ([`crate::model::topology`]). Spread, by policy: one by one on the node with
 //!    the most slots.
 //! 4. Roles follow their workers.
 
@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::policy::Placement;
 
-use crate::candidate::Candidate;
-use crate::instance::topology::{Group, Topology};
-use crate::instance::{Cluster, Instance};
+use crate::model::candidate::Candidate;
+use crate::model::cluster::Cluster;
+use crate::model::instance::Instance;
+use crate::model::topology::{Group, Topology};
 use crate::problem::Problem;
 
 /// Containers of each job by node.
@@ -410,7 +411,7 @@ mod tests {
             min: 1,
             max: 8,
             previous: Some(previous).filter(|it| !it.is_empty()),
-            ..crate::instance::samples::job(id, "cpu=1")
+            ..crate::model::samples::job(id, "cpu=1")
         }
     }
 
@@ -420,7 +421,7 @@ mod tests {
         let coordinator = nodes.map(|(node, _)| node.clone()).next();
         ProblemJob {
             in_place: Some(InPlace {
-                chief: coordinator.filter(|_| job.urgency == Urgency::Training),
+                coordinator: coordinator.filter(|_| job.urgency == Urgency::Training),
             }),
             ..job
         }
@@ -463,7 +464,7 @@ mod tests {
         let mut candidate = Candidate {
             counts: counts.to_vec(),
             slots: vec![slots.iter().copied().collect()],
-            ..Candidate::standing(&instance)
+            ..Candidate::incumbent(&instance)
         };
         let partitions = slots_to_jobs(&problem, &cluster, &instance, &mut candidate).into_iter();
         partitions.map(|at| at.into_iter().collect()).collect()

@@ -287,11 +287,11 @@ fn random_histories_preempt_only_whom_they_may() {
             preempted += u32::from(is_preempting(&problem, &solution, seed));
             carry_over(&mut problem, &solution);
             for job in &mut problem.jobs {
-                let chief = job.previous.iter().flatten().next();
-                let chief = chief.map(|(node, _)| node.clone());
+                let coordinator = job.previous.iter().flatten().next();
+                let coordinator = coordinator.map(|(node, _)| node.clone());
                 job.in_place
                     .iter_mut()
-                    .for_each(|it| it.chief.clone_from(&chief));
+                    .for_each(|it| it.coordinator.clone_from(&coordinator));
             }
             problem.jobs.retain(|_| chance.below(8) > 0);
         }

@@ -120,9 +120,9 @@ fn random_clusters_are_sound_and_nobody_straddles_to_its_loss() {
                 .iter()
                 .find(|job| job.job == share.job)
                 .expect("known");
-            let chief = job.in_place.as_ref().and_then(|it| it.chief.as_ref());
-            let home = match chief {
-                Some(chief) => share.nodes.get(chief).copied().unwrap_or(0),
+            let coordinator = job.in_place.as_ref().and_then(|it| it.coordinator.as_ref());
+            let home = match coordinator {
+                Some(coordinator) => share.nodes.get(coordinator).copied().unwrap_or(0),
                 None => share.nodes.values().max().copied().unwrap_or(0),
             };
             let together = f64::from(home) >= f64::from(share.containers) * 0.3;
@@ -140,10 +140,10 @@ fn fixed(gang: bool) -> Policy {
     }
 }
 
-fn of_two(name: &str, chief: Option<&str>) -> ProblemJob {
+fn of_two(name: &str, coordinator: Option<&str>) -> ProblemJob {
     ProblemJob {
         static_containers: Some(2),
-        ..elastic(name, chief, 1, 2)
+        ..elastic(name, coordinator, 1, 2)
     }
 }
 

@@ -7,6 +7,7 @@ mod common;
 mod document;
 mod drf_golden;
 mod drf_properties;
+mod floors;
 mod fractions;
 mod limits;
 mod locality;

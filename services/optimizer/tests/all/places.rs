@@ -178,7 +178,7 @@ fn a_label_that_changes_stops_nobody() {
     );
     // In place the job keeps its containers and grows elsewhere.
     problem.jobs[0].in_place = Some(dormouse_optimizer::problem::InPlace {
-        chief: Some("n3".parse().expect("a name")),
+        coordinator: Some("n3".parse().expect("a name")),
     });
     let solution = solved(&problem);
     let at = &share(&solution, "bound").nodes;

@@ -42,8 +42,12 @@ fn training_that_is_resized_in_place_shrinks_for_a_service_and_its_chief_stays()
     let counts = containers(&solution);
     assert_eq!(counts[0], ("model", 5));
     assert_eq!(counts[1].1 + counts[2].1, 3, "{counts:?}");
-    for (share, chief) in solution.jobs[1..].iter().zip(["a", "b"]) {
-        assert!(share.nodes.contains_key(&chief.parse().expect("a node")));
+    for (share, coordinator) in solution.jobs[1..].iter().zip(["a", "b"]) {
+        assert!(
+            share
+                .nodes
+                .contains_key(&coordinator.parse().expect("a node"))
+        );
     }
 }
 

@@ -128,7 +128,7 @@ fn a_notebooks_server_stays_where_it_is() {
         let state = history.fold::<ClusterState>();
         let problem = problem_of(&state, history.now(), Budget::default());
         let in_place = problem.jobs[0].in_place.clone();
-        in_place.expect("it is resized in place").chief
+        in_place.expect("it is resized in place").coordinator
     };
     assert_eq!(stays(Kind::Notebook), Some(node("n0")));
     assert_eq!(stays(Kind::Training), Some(node("n0")));

@@ -80,10 +80,10 @@ pub fn service(name: &str, target: u32) -> ProblemJob {
 }
 
 /// A training job resized in place, its coordinator on a node once it runs.
-pub fn elastic(name: &str, chief: Option<&str>, min: u32, max: u32) -> ProblemJob {
+pub fn elastic(name: &str, coordinator: Option<&str>, min: u32, max: u32) -> ProblemJob {
     ProblemJob {
         in_place: Some(InPlace {
-            chief: chief.map(|chief| chief.parse().expect("a node")),
+            coordinator: coordinator.map(|coordinator| coordinator.parse().expect("a node")),
         }),
         has_checkpoint: false,
         ..job(name, "gpu=1", 1, min, max)
@@ -228,14 +228,21 @@ pub fn bind(problem: &mut Problem) {
 }
 
 pub fn large_bound_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
-    let mut problem = large_problem_with(nodes, jobs, shapes, seed, bind);
+    let mut problem = large_problem_with(nodes, jobs, shapes, seed, Placement::Spread, bind);
+    bind(&mut problem);
+    problem
+}
+
+/// The same with gangs on few nodes, as every decision of the policy `pack` leaves them.
+pub fn large_packed_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
+    let mut problem = large_problem_with(nodes, jobs, shapes, seed, Placement::Pack, bind);
     bind(&mut problem);
     problem
 }
 
 /// A cluster in mid-life: DRF offers placed the first jobs, one in twenty has ended, new ones wait.
 pub fn large_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
-    large_problem_with(nodes, jobs, shapes, seed, |_| {})
+    large_problem_with(nodes, jobs, shapes, seed, Placement::Spread, |_| {})
 }
 
 fn large_problem_with(
@@ -243,6 +250,7 @@ fn large_problem_with(
     jobs: usize,
     shapes: u64,
     seed: u64,
+    placement: Placement,
     bind: impl Fn(&mut Problem),
 ) -> Problem {
     use dormouse_optimizer::problem::Allocation;
@@ -254,7 +262,7 @@ fn large_problem_with(
     bind(&mut problem);
     let policy = problem.policy.clone();
     problem.policy.allocation = Allocation::Drf;
-    problem.policy.placement = Placement::Spread;
+    problem.policy.placement = placement;
     let solution = solve(&problem);
     carry_over(&mut problem, &solution);
     problem.policy = policy;
