@@ -37,6 +37,7 @@ mod lease_watch;
 mod log;
 mod node_api;
 mod observations;
+mod presence;
 mod publish;
 mod ranges;
 mod reader_account;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, ErrorCode};
-use dormouse_messages::{Prefix, Sequence, TenantId};
+use dormouse_messages::{NewerFormat, Prefix, Sequence, TenantId};
+use tokio::sync::watch;
 
 use crate::answer::{ANSWER_TIMEOUT, within};
 use crate::connection::Connection;
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     home: tokio::runtime::Handle,
     pub traces: Mutex<Remembered>,
     pub feed: Feed,
+    /// Met by a follower.
+    pub newer_format: watch::Sender<Option<NewerFormat>>,
 }
 
 impl Log {
@@ -87,6 +90,7 @@ impl Log {
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
                 feed: Feed::default(),
+                newer_format: watch::Sender::new(None),
             }),
         };
         // Fails harmlessly before the streams exist.
