@@ -133,7 +133,6 @@ impl CommonArgs {
         if self.streams.ensure_streams {
             log.ensure_streams().await?;
         }
-        log.check_format().await?;
         // The leases of agents and gateways name their builds.
         let is_named = matches!(name, "agent" | "gateway");
         let own = || Build::own(&build_id::build());

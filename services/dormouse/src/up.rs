@@ -107,7 +107,6 @@ impl LocalCluster {
         };
         let log = Log::connect(&settings).await?;
         log.ensure_streams().await?;
-        log.check_format().await?;
         let presence = log.present("up", Build::own(&build_id::build()));
         let shutdown = CancellationToken::new();
         let mut parts = JoinSet::new();

@@ -51,7 +51,8 @@ impl Log {
     /// Connects, retrying for `settings.connect_timeout`.
     ///
     /// # Errors
-    /// When there is no broker, or it does not accept the credentials.
+    /// When there is no broker, it does not accept the credentials, or the log has a format that this build does
+    /// not read.
     pub async fn connect(settings: &Settings) -> Result<Self, LogError> {
         let connection = Connection::open(settings).await?;
         let mut holder = Holder::Operator;
@@ -96,6 +97,7 @@ impl Log {
         // Fails harmlessly before the streams exist.
         if *log.holder() == Holder::Operator {
             let _ = log.head().await;
+            log.check_format().await?;
         }
         Ok(log)
     }

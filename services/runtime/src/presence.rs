@@ -89,10 +89,7 @@ impl Log {
     }
 
     /// Checks that this build reads the log's format.
-    ///
-    /// # Errors
-    /// When the cluster was upgraded to a format that this build does not read.
-    pub async fn check_format(&self) -> Result<(), LogError> {
+    pub(crate) async fn check_format(&self) -> Result<(), LogError> {
         let filter = format!("{}.log.placer.*.cluster.upgraded", self.prefix().as_str());
         // Without an answer, the followed log tells.
         let Ok(Some(message)) = self.last_message(&filter).await else {

@@ -93,7 +93,6 @@ async fn page(
         };
         let config = config(args.page, args.page_host.clone(), access);
         let log = Log::connect(&context.settings("web")).await?;
-        log.check_format().await?;
         let page = Page::new(Past::new(&log.identity(), true).timed(steady_s));
         let server = Server::bind(config, page.clone())?;
         print::aside(format!("The page is at {}{opening}", server.url()));
