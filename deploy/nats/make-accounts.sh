@@ -132,7 +132,7 @@ EOF
 
 # service WRITER [PUBLISH]: follows the log, appends as WRITER, competes for WRITER's leases.
 service() {
-  user "$1" "" "$prefix.log.$1.> $(lease "$1") $(lease "$1.>") $(reads "$log") $(looks "$leases") ${2:-}"
+  user "$1" "" "$prefix.log.$1.> $(lease "$1") $(lease "$1.>") $(reads "$log") $(looks "$leases") \$JS.API.$(states_read) ${2:-}"
 }
 
 # own_asks NAME: what the account of an agent or gateway asks of the broker. Of the broker's interface it has the state and
@@ -140,17 +140,20 @@ service() {
 # imports, so that nothing can be delivered to anybody else.
 own_asks() {
   echo "STREAM.INFO.$log STREAM.MSG.GET.$log DIRECT.GET.$log STREAM.INFO.$leases STREAM.MSG.GET.$leases"
-  echo "CONSUMER.INFO.$log.$1 CONSUMER.RESET.$log.$1 CONSUMER.MSG.NEXT.$log.$1"
+  echo "CONSUMER.INFO.$log.$1 CONSUMER.RESET.$log.$1 CONSUMER.MSG.NEXT.$log.$1 $(states_read)"
 }
 
 # code_read: what an agent asks of the broker to fetch packed folders.
 code_read() { echo "DIRECT.GET.$code.>"; }
 
+# states_read: what everyone who folds the log asks to start from a folded state.
+states_read() { echo "DIRECT.GET.$states.>"; }
+
 # code_kept: what the operator asks of the broker to list and remove packed folders, and to see whether one is there.
 code_kept() { echo "$(code_read) STREAM.INFO.$code STREAM.PURGE.$code"; }
 
 # looked: what an operator asks of the broker beside reading the log by ranges.
-looked() { echo "\$JS.API.STREAM.INFO.$log \$JS.API.STREAM.MSG.GET.$log"; }
+looked() { echo "\$JS.API.STREAM.INFO.$log \$JS.API.STREAM.MSG.GET.$log \$JS.API.$(states_read)"; }
 
 # exported NAME SUBJECT...: to the account of an agent or gateway.
 exported() {
@@ -253,7 +256,7 @@ lease() { echo "\$KV.${prefix}_leases.$1"; }
 cat <<EOF
 # Written by deploy/nats/make-accounts.sh. The log's account is the services'; each tenant, agent and gateway has one of its
 # own.
-# Nobody may delete or purge the log, and only the operator may create or change a stream (and so lower its limits).
+# Nobody may delete events, only the archiver may trim the log, and only the operator may create or change a stream (and so lower its limits).
 accounts {
   SYS: {users: [{nkey: $(nkey sys)}]}
 
@@ -266,18 +269,18 @@ service optimizer
 service placer "$(reads "$leases")"
 service checkpointer
 service autoscaler
-service archiver
+service archiver "$prefix.states.> \$JS.API.STREAM.PURGE.$states \$JS.API.STREAM.PURGE.$log \$JS.API.CONSUMER.LIST.$log"
 # The queries: answers what it and tenants were asked, hands submissions in, stores tenants' packed folders, shows tenants
 # what becomes of their jobs.
-user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress")
+user api "$prefix.api.> $prefix.tenant.*.api.> \$SRV.>" "$(reads "$log") $(looks "$leases") $(looks "$ingress") \$JS.API.$(states_read)
   $prefix.in.*.* $prefix.status.> $(lease status) $(lease "status.>")
   $prefix.code.> $(printf '$JS.API.%s ' $(code_kept))" '
         allow_responses: {max: 100, expires: "1m"}'
-user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases")"
+user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks "$leases") \$JS.API.$(states_read)"
 # The cluster's owner: creates the streams. Its events name nobody; operators with names have accounts of their own.
 user operator "$prefix.status.>" "$prefix.log.operator.0.> $prefix.in.*.* $prefix.api.> \$SRV.> \$SYS.REQ.USER.INFO
   $prefix.code.> $(printf '$JS.API.%s ' $(code_kept))
-  $(reads "$log") $(reads "$ingress") $(reads "$leases") $(lease streams)
+  $(reads "$log") $(reads "$ingress") $(reads "$leases") $(lease streams) \$JS.API.$(states_read)
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
   (umask 077; openssl rand -hex 32 > "$keys/gateway.secret")
@@ -380,7 +383,8 @@ for operator in "${operators[@]}"; do
     "$prefix.in.*.revise.operator.$operator=$prefix.in.*.revise" "$prefix.api.>=$prefix.api.>" \
     "\$JS.API.STREAM.INFO.$log=$prefix.js.STREAM.INFO.$log" \
     "\$JS.API.STREAM.MSG.GET.$log=$prefix.js.STREAM.MSG.GET.$log" \
-    "\$JS.API.DIRECT.GET.$log=$prefix.js.DIRECT.GET.$log" "$prefix.code.>=$prefix.code.>" \
+    "\$JS.API.DIRECT.GET.$log=$prefix.js.DIRECT.GET.$log" \
+    "\$JS.API.$(states_read)=$prefix.js.$(states_read)" "$prefix.code.>=$prefix.code.>" \
     $(for call in $(code_kept); do echo "\$JS.API.$call=$prefix.js.$call"; done))
   imports+=$'\n'"      {stream: {account: CTL, subject: \"$prefix.status.>\"}}"
   set +f

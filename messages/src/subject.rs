@@ -99,6 +99,24 @@ impl Prefix {
         format!("{}.code.{tenant}.{sha256}.{offset}", self.0)
     }
 
+    /// Returns the stream of folded states.
+    #[must_use]
+    pub fn states_stream(&self) -> String {
+        format!("{}_STATES", self.0.to_uppercase().replace('-', "_"))
+    }
+
+    /// Returns all folded states' subject.
+    #[must_use]
+    pub fn states(&self) -> String {
+        format!("{}.states.>", self.0)
+    }
+
+    /// Returns a subject of the state `name` in `version`: `head`, or `<sequence>.<piece>`.
+    #[must_use]
+    pub fn state(&self, name: &str, version: u32, rest: &str) -> String {
+        format!("{}.states.{name}-v{version}.{rest}", self.0)
+    }
+
     /// Returns the lease bucket.
     #[must_use]
     pub fn lease_bucket(&self) -> String {

@@ -75,6 +75,7 @@ impl Appender {
             match self.settle.next_step() {
                 Step::ReadLast => {
                     let read = self.read_last().await;
+                    self.settle.begins_at(self.log.first());
                     self.settle.last(patience.answer(read).map(Sequence));
                 }
                 Step::Send(Sequence(expected)) => {
@@ -139,6 +140,7 @@ impl Appender {
         let fence = Fence {
             filter: self.filter.clone(),
             last: expected,
+            head: None,
         };
         match self.log.publish(message, &fence).await {
             Ok(sequence) => Ok(AppendResult::Stored(Sequence(sequence))),
@@ -153,6 +155,11 @@ impl Appender {
 
     async fn read_last(&self) -> Result<u64, String> {
         let last = self.log.last_message(&self.filter).await?;
+        if last.is_none() {
+            // Tells where the log begins.
+            let head = self.log.head().await;
+            head.map_err(|error| error.to_string())?;
+        }
         Ok(last.map_or(0, |message| message.sequence))
     }
 

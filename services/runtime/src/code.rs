@@ -6,23 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use async_nats::jetstream::ErrorCode;
-use async_nats::{Request, StatusCode};
 use bytes::Bytes;
 use dormouse_messages::{Timestamp, Workdir};
 use futures::{StreamExt, TryStreamExt, stream};
-use serde::Deserialize;
-use serde_json::json;
 
-use crate::connection::NoAnswer;
 use crate::log::Log;
+use crate::pieces::{IN_FLIGHT, PIECE_BYTES, PieceError, Pieces, pieces};
 
-/// Half of the default message limit of a broker.
-pub(crate) const PIECE_BYTES: usize = 512 << 10;
-const UNDER_WAY: usize = 8;
 pub(crate) const TENANT_BYTES: u64 = 4 << 30;
-/// The broker's limit of subjects per answer.
-const PART: usize = 100_000;
 
 /// A failed operation of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,68 +72,24 @@ impl Log {
     }
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    error: Option<Told>,
-    state: Option<State>,
-}
-
-#[derive(Deserialize)]
-struct Told {
-    #[serde(default)]
-    err_code: u64,
-    #[serde(default)]
-    description: String,
-}
-
-#[derive(Deserialize)]
-struct State {
-    #[serde(default)]
-    subjects: Option<BTreeMap<String, u64>>,
-}
-
-fn failed(doing: &'static str) -> impl Fn(NoAnswer) -> CodeError {
-    move |why| match why {
-        NoAnswer::Denied => CodeError::Denied(doing),
-        NoAnswer::Nobody => CodeError::NoStore,
-        why => CodeError::Unanswered(why.into_words()),
-    }
-}
-
-impl From<Told> for CodeError {
-    fn from(told: Told) -> Self {
-        let is = |code: ErrorCode| told.err_code == code.0;
-        if is(ErrorCode::STREAM_NOT_FOUND) {
-            return Self::NoStore;
-        }
-        if is(ErrorCode::STREAM_STORE_FAILED) || is(ErrorCode::INSUFFICIENT_RESOURCES) {
-            return Self::Full;
-        }
-        Self::Unanswered(told.description)
+fn failed(doing: &'static str) -> impl Fn(PieceError) -> CodeError {
+    move |error| match error {
+        PieceError::Denied => CodeError::Denied(doing),
+        PieceError::NoStream => CodeError::NoStore,
+        PieceError::Full => CodeError::Full,
+        PieceError::Absent => CodeError::Unanswered("the broker has no such message".to_owned()),
+        PieceError::Unanswered(why) => CodeError::Unanswered(why),
     }
 }
 
 impl CodeStore {
-    fn api(&self, call: &str) -> String {
-        let own = self.log.inner.own.as_ref();
-        let api = own.map_or("$JS.API", |own| own.api.as_str());
-        format!("{api}.{call}.{}", self.log.prefix().code_stream())
+    fn pieces(&self) -> Pieces {
+        Pieces::new(self.log.clone(), self.log.prefix().code_stream())
     }
 
     fn piece_of(&self, tenant: &str, sha256: &str, offset: u64) -> String {
         let prefix = self.log.prefix();
         prefix.code_piece(tenant, sha256, &offset.to_string())
-    }
-
-    async fn ask(
-        &self,
-        doing: &'static str,
-        subject: &str,
-        payload: Bytes,
-    ) -> Result<async_nats::Message, CodeError> {
-        let request = Request::new().payload(payload);
-        let asked = self.log.inner.connection.ask(subject, request).await;
-        asked.map_err(failed(doing))
     }
 
     async fn message(
@@ -151,29 +98,17 @@ impl CodeStore {
         sha256: &str,
         offset: u64,
     ) -> Result<(Bytes, Option<Timestamp>), CodeError> {
-        let subject = format!(
-            "{}.{}",
-            self.api("DIRECT.GET"),
-            self.piece_of(tenant, sha256, offset)
-        );
-        let answer = self.ask("read them", &subject, Bytes::new()).await?;
-        match answer.status {
-            None => {}
-            Some(StatusCode::NOT_FOUND) => {
-                return Err(CodeError::Absent {
+        let subject = self.piece_of(tenant, sha256, offset);
+        self.pieces()
+            .get(&subject)
+            .await
+            .map_err(|error| match error {
+                PieceError::Absent => CodeError::Absent {
                     tenant: tenant.to_owned(),
                     sha256: sha256.to_owned(),
-                });
-            }
-            Some(status) => {
-                let why = answer.description.unwrap_or_default();
-                return Err(CodeError::Unanswered(format!("{status} {why}")));
-            }
-        }
-        let headers = answer.headers.as_ref();
-        let stored = headers.and_then(|headers| headers.get_last("Nats-Time-Stamp"));
-        let stored = stored.and_then(|stored| stored.as_str().parse().ok());
-        Ok((answer.payload, stored))
+                },
+                error => failed("read them")(error),
+            })
     }
 
     /// Returns the piece that begins at byte `offset`.
@@ -204,15 +139,13 @@ impl CodeStore {
         (index, piece): (usize, Bytes),
     ) -> Result<(), CodeError> {
         let subject = self.piece_of(tenant, sha256, (index * PIECE_BYTES) as u64);
-        let answer = self.ask("store them", &subject, piece).await?;
-        let answer: Answer = serde_json::from_slice(&answer.payload)
-            .map_err(|error| CodeError::Unanswered(error.to_string()))?;
-        answer.error.map_or(Ok(()), |told| Err(told.into()))
+        let put = self.pieces().put(&subject, piece).await;
+        put.map_err(failed("store them"))
     }
 
     pub(crate) async fn taken(&self, tenant: &str) -> Result<u64, CodeError> {
-        let pieces = self.pieces(&self.log.prefix().code_of(tenant)).await?;
-        Ok(pieces.values().sum())
+        let filter = self.log.prefix().code_of(tenant);
+        Ok(self.list_pieces(&filter).await?.values().sum())
     }
 
     /// Stores a packed folder and returns whether it is new; a tenant's key stores for that tenant.
@@ -239,38 +172,18 @@ impl CodeStore {
                 most: TENANT_BYTES >> 20,
             });
         }
-        let count = archive.len().div_ceil(PIECE_BYTES);
-        let piece = |index: usize| {
-            let end = archive.len().min((index + 1) * PIECE_BYTES);
-            (index, archive.slice(index * PIECE_BYTES..end))
-        };
-        let last = count.saturating_sub(1);
-        let sent = stream::iter((0..last).map(|index| Ok(piece(index))));
-        sent.try_for_each_concurrent(UNDER_WAY, |piece| self.send(tenant, &packed.sha256, piece))
+        let mut sent: Vec<(usize, Bytes)> = pieces(archive).enumerate().collect();
+        let last = sent.pop().unwrap_or_default();
+        let sent = stream::iter(sent.into_iter().map(Ok));
+        sent.try_for_each_concurrent(IN_FLIGHT, |piece| self.send(tenant, &packed.sha256, piece))
             .await?;
-        self.send(tenant, &packed.sha256, piece(last)).await?;
+        self.send(tenant, &packed.sha256, last).await?;
         Ok(true)
     }
 
-    async fn pieces(&self, filter: &str) -> Result<BTreeMap<String, u64>, CodeError> {
-        let mut all = BTreeMap::new();
-        loop {
-            let asked = json!({"subjects_filter": filter, "offset": all.len()}).to_string();
-            let subject = self.api("STREAM.INFO");
-            let answer = self.ask("list them", &subject, asked.into()).await?;
-            let answer: Answer = serde_json::from_slice(&answer.payload)
-                .map_err(|error| CodeError::Unanswered(error.to_string()))?;
-            if let Some(told) = answer.error {
-                return Err(told.into());
-            }
-            let part = answer.state.and_then(|state| state.subjects);
-            let part = part.unwrap_or_default();
-            let is_last = part.len() < PART;
-            all.extend(part);
-            if is_last {
-                return Ok(all);
-            }
-        }
+    async fn list_pieces(&self, filter: &str) -> Result<BTreeMap<String, u64>, CodeError> {
+        let listed = self.pieces().list(filter).await;
+        listed.map_err(failed("list them"))
     }
 
     /// Lists the stored folders.
@@ -278,7 +191,7 @@ impl CodeStore {
     /// # Errors
     /// When the key may not list them, or the broker does not answer.
     pub async fn list(&self) -> Result<Vec<Stored>, CodeError> {
-        let pieces = self.pieces(&self.log.prefix().code()).await?;
+        let pieces = self.list_pieces(&self.log.prefix().code()).await?;
         let head = self.log.prefix().code();
         let head = head.trim_end_matches('>');
         let mut found: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -305,7 +218,7 @@ impl CodeStore {
                 at,
             })
         });
-        stored.buffered(UNDER_WAY).try_collect().await
+        stored.buffered(IN_FLIGHT).try_collect().await
     }
 
     /// Removes a packed folder.
@@ -314,11 +227,7 @@ impl CodeStore {
     /// When the key may not, or the broker does not answer.
     pub async fn remove(&self, tenant: &str, sha256: &str) -> Result<(), CodeError> {
         let filter = self.log.prefix().code_piece(tenant, sha256, ">");
-        let asked = json!({ "filter": filter }).to_string();
-        let subject = self.api("STREAM.PURGE");
-        let answer = self.ask("remove them", &subject, asked.into()).await?;
-        let answer: Answer = serde_json::from_slice(&answer.payload)
-            .map_err(|error| CodeError::Unanswered(error.to_string()))?;
-        answer.error.map_or(Ok(()), |told| Err(told.into()))
+        let purged = self.pieces().purge(&filter).await;
+        purged.map_err(failed("remove them"))
     }
 }

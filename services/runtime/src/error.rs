@@ -7,7 +7,7 @@ use dormouse_messages::{CodecError, NewerFormat, Sequence};
 /// The log is shorter than it was, or another one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
-    "the log went back: it no longer holds what was read of it. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: everything begins with what the log holds now, nodes end the containers that it does not know, or that were asked since what it does not know, and what was submitted since is to be submitted again"
+    "the log went back: it no longer holds what was read of it, or was trimmed beyond a reader that stood still. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: everything begins with what the log holds now, nodes end the containers that it does not know, or that were asked since what it does not know, and what was submitted since is to be submitted again"
 )]
 pub struct LogWentBack;
 
@@ -34,6 +34,10 @@ pub enum LogError {
         "there is no log {0} at this broker; `dormouse up` makes one, or `dormouse policy set FILE --ensure-streams`; or is --prefix another?"
     )]
     NoLog(String),
+    #[error(
+        "the log begins at event {first}: those before are in its archive; name it with --archive, as `dormouse serve archiver` does"
+    )]
+    Trimmed { first: Sequence },
     #[error(
         "the broker is a single server and keeps one copy; use --replicas 1, or make it a cluster"
     )]

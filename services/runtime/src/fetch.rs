@@ -46,6 +46,10 @@ enum Left {
     Done,
     Again(String),
     WentBack,
+    /// The next event is trimmed.
+    Trimmed {
+        first: u64,
+    },
 }
 
 pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
@@ -90,6 +94,14 @@ impl Fetcher {
                     );
                     return;
                 }
+                Left::Trimmed { first } => {
+                    tracing::error!(
+                        delivered = self.delivered,
+                        first,
+                        "the log was trimmed beyond this reader; folding must start again from a newer state"
+                    );
+                    return;
+                }
                 Left::Again(why) => {
                     failures = if self.delivered > before {
                         0
@@ -112,6 +124,12 @@ impl Fetcher {
 
     fn is_done(&self) -> bool {
         self.source.to.is_some_and(|to| self.delivered >= to)
+    }
+
+    /// Reports whether messages before `sequence` are missing: only the log's beginning is ever removed.
+    fn is_beyond(&self, sequence: u64) -> bool {
+        let is_whole = self.source.permanent && self.source.filter.is_empty();
+        is_whole && sequence > self.delivered + 1
     }
 
     async fn consume(&mut self) -> Left {
@@ -209,6 +227,11 @@ impl Fetcher {
                     () = self.out.closed() => return Left::Done,
                 }
             };
+            if let Some(first) = range.first().map(|it| it.sequence)
+                && self.is_beyond(first)
+            {
+                return Left::Trimmed { first };
+            }
             said_head = true;
             (self.delivered, self.delivered_nanos) = (last.sequence, Some(last.stored_nanos));
             let to = self.source.to.unwrap_or(u64::MAX);
@@ -242,6 +265,11 @@ impl Fetcher {
             *deliveries = delivery.delivery;
             if !self.source.last_per_subject && delivery.sequence <= self.delivered {
                 continue;
+            }
+            if self.is_beyond(delivery.sequence) {
+                let first = delivery.sequence;
+                left = Some(Left::Trimmed { first });
+                break;
             }
             self.delivered = delivery.sequence;
             self.delivered_nanos = Some(delivery.stored_nanos);

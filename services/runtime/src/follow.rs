@@ -126,13 +126,17 @@ impl Log {
     /// Reads from `from` to `to` or the head. `CaughtUp` is last, unless cut short.
     ///
     /// # Errors
-    /// When the head cannot be read.
+    /// When the head cannot be read, or event `from` is trimmed.
     pub async fn read(
         &self,
         from: Sequence,
         to: Sequence,
     ) -> Result<mpsc::Receiver<LogItem>, LogError> {
         let head = self.head().await?;
+        let first = self.first();
+        if from < first {
+            return Err(LogError::Trimmed { first });
+        }
         Ok(read(self, from, to.min(head)))
     }
 

@@ -93,6 +93,7 @@ impl Log {
             (streams::log(prefix, replicas), "the log"),
             (streams::ingress(prefix, replicas), "submissions"),
             (streams::code(prefix, replicas), "packed folders"),
+            (streams::states(prefix, replicas), "folded states"),
         ];
         let mut all = Vec::new();
         for (wanted, holds) in wanted {
@@ -180,7 +181,7 @@ mod tests {
         assert!(differences(&larger, &wanted).is_empty());
         let compressed = Config {
             compression: Some(Compression::S2),
-            deny_purge: false,
+            deny_purge: true,
             ..wanted.clone()
         };
         let named = differences(&compressed, &wanted);

@@ -179,6 +179,7 @@ impl Import<'_> {
             let fence = Fence {
                 filter: self.log.prefix().log(),
                 last: self.stored,
+                head: None,
             };
             let end = begin + now.len() as u64;
             match self.log.publish_batch(now, &fence).await {

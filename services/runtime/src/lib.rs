@@ -1,10 +1,11 @@
 //! Runs deciders on NATS. The only crate that names the broker.
 //!
 //! - `shell`, `observations`, `snapshot`, `clock`, `clock_anchor`, `ingress`: a decider's actors, [`run_service`].
+//! - `states`: folded states on the broker, to start from. `trim`: removes the log's beginning.
 //! - `log`, `connection`, `answer`: the connection. Reading: `shared_follower`, `feed`, `follow`, `fetch`,
 //!   `ranges`, `decode`, `rollback`, `reader_account`, `status_reader`. Writing: `publish`, `appender`,
 //!   `streams`, `stream_setup`, `import`.
-//! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders.
+//! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders. `pieces`: messages of both stores.
 //! - `api`, `node_api`, `fair_queue`, `status`, `tenant`: queries, status messages, a tenant's client.
 //! - `accounts`, `key_identity`, `credentials`: keys. `broker`: the supervised nats-server.
 //! - `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
@@ -37,6 +38,7 @@ mod lease_watch;
 mod log;
 mod node_api;
 mod observations;
+mod pieces;
 mod presence;
 mod publish;
 mod ranges;
@@ -48,6 +50,7 @@ mod shared_follower;
 mod shell;
 mod snapshot;
 mod spans;
+mod states;
 mod status;
 mod status_reader;
 mod stream_setup;
@@ -55,6 +58,7 @@ mod streams;
 pub mod telemetry;
 pub mod tenant;
 mod trace;
+mod trim;
 
 pub use api::{ApiError, Asked};
 pub use appender::Appender;
@@ -74,4 +78,5 @@ pub use observations::{Inputs, LeaseWatcher, LocalNodes, Observation, Watched};
 pub use settings::{Settings, Tls, is_local};
 pub use shell::{ServiceError, ServiceOptions, run_service};
 pub use snapshot::{Snapshot, Snapshots};
+pub use states::{StartError, States};
 pub use status::Published;

@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     /// Limits what may be sent (see `publish`); refreshed by `head`.
     replicated: AtomicBool,
     pub imported_to: AtomicU64,
+    /// The log's first sequence; refreshed by `head`.
+    pub first: AtomicU64,
     /// Query answers are at least as recent.
     pub followed_to: AtomicU64,
     /// Even for tasks started on a service's own thread.
@@ -87,6 +89,7 @@ impl Log {
                 identity: RwLock::new(String::new()),
                 replicated: AtomicBool::new(settings.replicas > 1),
                 imported_to: AtomicU64::new(0),
+                first: AtomicU64::new(1),
                 followed_to: AtomicU64::new(0),
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
@@ -154,11 +157,19 @@ impl Log {
             let known = &self.inner.imported_to;
             known.store(imported_to, Ordering::Relaxed);
         }
+        let first = info.state.first_sequence.max(1);
+        self.inner.first.store(first, Ordering::Relaxed);
         // An empty stream may have a last sequence.
         match info.state.messages {
             0 => Ok(Sequence(0)),
             _ => Ok(Sequence(info.state.last_sequence)),
         }
+    }
+
+    /// Returns the first sequence as of the last [`Log::head`]; those before are trimmed.
+    #[must_use]
+    pub fn first(&self) -> Sequence {
+        Sequence(self.inner.first.load(Ordering::Relaxed))
     }
 
     /// Reports whether the log stream has replicas.

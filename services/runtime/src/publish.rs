@@ -19,6 +19,10 @@
 //! predecessor is the stream's last message. Predicted sequences would be unsafe: another writer's message
 //! could take the place of a predecessor.
 //!
+//! Once the fence's own event is trimmed, the broker knows no last sequence of these subjects. A copy that
+//! slept would pass such a fence although another copy's appends are trimmed too. So the first event then
+//! expects the log's last sequence (`Nats-Expected-Last-Sequence`, also checked at the proposal).
+//!
 //! An event is stored under its writer's shard, not its job: a wildcard fence visits every distinct subject.
 
 use async_nats::{HeaderMap, Request};
@@ -58,6 +62,9 @@ pub(crate) struct Outgoing {
 pub(crate) struct Fence {
     pub filter: String,
     pub last: u64,
+    /// Set if the broker no longer holds `last`: then the log's last message must be this one, since another
+    /// copy's append may be trimmed as well.
+    pub head: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -134,6 +141,10 @@ fn headers(message: &Outgoing) -> HeaderMap {
 }
 
 fn fence_headers(headers: &mut HeaderMap, fence: &Fence) {
+    if let Some(head) = fence.head {
+        headers.insert("Nats-Expected-Last-Sequence", head.to_string().as_str());
+        return;
+    }
     headers.insert(
         "Nats-Expected-Last-Subject-Sequence",
         fence.last.to_string().as_str(),
@@ -363,6 +374,7 @@ mod tests {
         let fence = |last| Fence {
             filter: log.prefix().writer(Writer::Placer, None),
             last,
+            head: None,
         };
         let own = |id: &str, bytes| sized(id, "dormouse.log.placer.0.x", bytes);
         let three = ["a", "b", "c"].map(|id| own(id, 1));

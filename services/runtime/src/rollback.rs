@@ -88,6 +88,8 @@ impl Log {
         let info = within(stream.get_info()).await?;
         let leader = info.cluster.and_then(|it| it.leader).unwrap_or_default();
         match found {
+            // A trimmed message cannot be compared.
+            None if sequence < info.state.first_sequence => Ok(Word::Holds),
             Some(mark) => Ok(Word::Another { leader, mark }),
             None if info.state.last_sequence < sequence => Ok(Word::Ends {
                 leader,

@@ -152,7 +152,7 @@ fn ignore(path: &Path, why: &str) {
     tracing::warn!(path = %path.display(), why, "the snapshot is not used; folding from the start");
 }
 
-fn encode<F: Fold>(snapshot: &Snapshot<F>, build: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn encode<F: Fold>(snapshot: &Snapshot<F>, build: &str) -> Result<Vec<u8>, String> {
     let header = Header {
         name: F::NAME.to_owned(),
         version: F::VERSION,
@@ -175,13 +175,14 @@ fn encode<F: Fold>(snapshot: &Snapshot<F>, build: &str) -> Result<Vec<u8>, Strin
 
 fn read<F: Fold>(path: &Path, build: &str) -> Result<Option<Snapshot<F>>, String> {
     match std::fs::read(path) {
-        Ok(bytes) => decode(&bytes, build).map(Some),
+        Ok(bytes) => decode(&bytes, Some(build)).map(Some),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
+/// Decodes a snapshot of `build`, or of any build with the fold's version.
+pub(crate) fn decode<F: Fold>(bytes: &[u8], build: Option<&str>) -> Result<Snapshot<F>, String> {
     let (bytes, checksum) = bytes
         .len()
         .checked_sub(CHECKSUM_BYTES)
@@ -199,6 +200,7 @@ fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
         .and_then(|length| rest.split_at_checked(length))
         .ok_or("its header is cut off")?;
     let header: Header = rmp_serde::from_slice(header).map_err(|error| error.to_string())?;
+    let build = build.unwrap_or(&header.build);
     if (header.name.as_str(), header.version, header.build.as_str()) != (F::NAME, F::VERSION, build)
     {
         return Err(format!(
@@ -233,8 +235,17 @@ async fn is_of(
         let why = format!("it is of {}, not of {}", identity, log.identity());
         return Err(Other::Unknown(why));
     }
-    if sequence == Sequence(0) {
+    let first = log.first();
+    if sequence == Sequence(0) && first <= Sequence(1) {
         return Ok(());
+    }
+    if sequence < first {
+        // The message itself is gone: only the next one matters.
+        return if sequence.next() == first {
+            Ok(())
+        } else {
+            Err(Other::Unknown(format!("the log begins at event {first}")))
+        };
     }
     let imported_to = log.inner.imported_to.load(Ordering::Relaxed);
     let mark = |message: &StreamMessage| {

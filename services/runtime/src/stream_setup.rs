@@ -54,12 +54,13 @@ impl Log {
         self.head().await.map(|_| ())
     }
 
-    fn wanted_streams(&self) -> [Config; 3] {
+    fn wanted_streams(&self) -> [Config; 4] {
         let (prefix, replicas) = (&self.inner.prefix, self.inner.replicas);
         [
             streams::log(prefix, replicas),
             streams::ingress(prefix, replicas),
             streams::code(prefix, replicas),
+            streams::states(prefix, replicas),
         ]
     }
 

@@ -58,7 +58,8 @@ fn plain() -> Config {
     }
 }
 
-/// Returns the log: nothing is ever deleted, and overflow is refused.
+/// Returns the log: overflow is refused, single events are never deleted, and only the archiver's account may
+/// purge what is archived.
 pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.log_stream(),
@@ -66,7 +67,6 @@ pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
         num_replicas: replicas,
         discard: DiscardPolicy::New,
         deny_delete: true,
-        deny_purge: true,
         allow_direct: true,
         allow_atomic_publish: true,
         description: Some("Dormouse: every fact, in one order".to_owned()),
@@ -118,6 +118,24 @@ pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
         allow_direct: true,
         max_bytes: CODE_MAX_BYTES,
         description: Some("Dormouse: the code that goes with jobs".to_owned()),
+        ..plain()
+    }
+}
+
+/// States of all folds, twice.
+const STATES_MAX_BYTES: i64 = 16 << 30;
+
+/// A message per piece of a state.
+pub(crate) fn states(prefix: &Prefix, replicas: usize) -> Config {
+    Config {
+        name: prefix.states_stream(),
+        subjects: vec![prefix.states()],
+        num_replicas: replicas,
+        discard: DiscardPolicy::New,
+        max_messages_per_subject: 1,
+        allow_direct: true,
+        max_bytes: STATES_MAX_BYTES,
+        description: Some("Dormouse: folded states to start from".to_owned()),
         ..plain()
     }
 }

@@ -6,7 +6,8 @@
 //! 2. After a conflict the first own message after the fence decides: an equal id means stored, another id
 //!    another writer. Non-events and a supervisor's reports are skipped. No message means a deposed leader
 //!    answered: ask again. Only a log that stays behind was restored.
-//! 3. Another writer under an exclusive name is an error, unless nothing is stored yet: the other may be a
+//! 3. A conflict without an own message is also that of a fence whose event was trimmed: the next one is 0.
+//! 4. Another writer under an exclusive name is an error, unless nothing is stored yet: the other may be a
 //!    dead predecessor. Operators share their name.
 
 use dormouse_messages::Sequence;
@@ -72,6 +73,8 @@ pub struct AppendResolver {
     last: Option<Sequence>,
     /// Lower bound of the last own sequence; a lower answer is stale.
     least: Sequence,
+    /// The log's first event. The fence of a writer whose events are all trimmed is 0.
+    first: Sequence,
     behind: u32,
     /// True once an own message is stored: no predecessor writes any more.
     begun: bool,
@@ -87,6 +90,7 @@ impl AppendResolver {
             sole,
             last: None,
             least: Sequence(0),
+            first: Sequence(0),
             behind: 0,
             begun: false,
             phase: Phase::Sends,
@@ -124,12 +128,23 @@ impl AppendResolver {
         }
     }
 
+    /// Notes the log's first event.
+    pub const fn begins_at(&mut self, first: Sequence) {
+        self.first = first;
+    }
+
     /// Takes the last own message, 0 without one; `None`: no answer.
     pub fn last(&mut self, last: Option<Sequence>) {
         let Some(last) = last else {
             self.waits = true;
             return;
         };
+        let known = self.last.unwrap_or(self.least);
+        if last == Sequence(0) && known < self.first {
+            (self.last, self.least, self.behind) = (Some(last), last, 0);
+            self.phase = Phase::Sends;
+            return;
+        }
         let Phase::Doubts { after } = self.phase else {
             self.last = Some(last.max(self.least));
             return;
@@ -305,6 +320,27 @@ mod tests {
         settle.unread();
         assert_eq!(settle.next_step(), Step::Wait);
         assert_eq!(settle.next_step(), Step::Send(Sequence(3)));
+    }
+
+    #[test]
+    fn a_fence_that_was_trimmed_is_none() {
+        let mut settle = sent(true, AppendResult::Stored(Sequence(8)));
+        settle.begin();
+        settle.sent(AppendResult::Conflict);
+        settle.found(None);
+        assert_eq!(settle.next_step(), Step::ReadLast);
+        settle.begins_at(Sequence(9));
+        settle.last(Some(Sequence(0)));
+        assert_eq!(settle.next_step(), Step::Send(Sequence(0)));
+        settle.sent(AppendResult::Stored(Sequence(12)));
+        settle.begin();
+        assert_eq!(settle.next_step(), Step::Send(Sequence(12)));
+        // A leader that is behind does not trim what is there.
+        settle.sent(AppendResult::Conflict);
+        settle.found(None);
+        settle.last(Some(Sequence(0)));
+        assert_eq!(settle.next_step(), Step::Wait);
+        assert_eq!(settle.next_step(), Step::Send(Sequence(12)));
     }
 
     #[test]

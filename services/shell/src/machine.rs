@@ -52,6 +52,8 @@ pub struct Draft {
 pub struct Append {
     /// The fence.
     pub expected: Sequence,
+    /// The last folded event.
+    pub folded: Sequence,
     /// Log time, advanced by the host's clocks after an absence.
     pub time: Timestamp,
     /// Start of the decision, and its number of drafts.
@@ -386,6 +388,7 @@ impl<D: Decider> Shell<D> {
         }
         let mut append = Append {
             expected: self.core.own_last,
+            folded: self.core.folded,
             time: self.core.written(clock),
             decided: None,
             drafts: Vec::new(),

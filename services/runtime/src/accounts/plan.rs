@@ -189,6 +189,7 @@ struct Names<'a> {
     log: String,
     ingress: String,
     code: String,
+    states: String,
     leases: String,
 }
 
@@ -199,6 +200,7 @@ impl<'a> Names<'a> {
             log: prefix.log_stream(),
             ingress: prefix.ingress_stream(),
             code: prefix.code_stream(),
+            states: prefix.states_stream(),
             leases: format!("KV_{}", prefix.lease_bucket()),
         }
     }
@@ -235,6 +237,7 @@ impl<'a> Names<'a> {
             .map(|subject| (Kind::Service, subject))
             .collect();
         asks.push((Kind::Streamed, format!("$JS.API.DIRECT.GET.{log}")));
+        asks.push((Kind::Service, self.states_read()));
         for (kind, call) in [
             (Kind::Service, "CONSUMER.INFO"),
             (Kind::Service, "CONSUMER.RESET"),
@@ -247,6 +250,20 @@ impl<'a> Names<'a> {
 
     fn code_read(&self) -> String {
         format!("$JS.API.DIRECT.GET.{}.>", self.code)
+    }
+
+    fn states_read(&self) -> String {
+        format!("$JS.API.DIRECT.GET.{}.>", self.states)
+    }
+
+    /// Returns the calls of the archiver: it writes states, removes old ones, and trims the log.
+    fn trims(&self) -> [String; 4] {
+        [
+            self.prefix.states(),
+            format!("$JS.API.STREAM.PURGE.{}", self.states),
+            format!("$JS.API.STREAM.PURGE.{}", self.log),
+            format!("$JS.API.CONSUMER.LIST.{}", self.log),
+        ]
     }
 
     /// Returns the calls to store, list and remove packed folders; publishing is separate.
@@ -419,7 +436,8 @@ fn operator(names: &Names<'_>, user: &str) -> Vec<Import> {
     imports.push(same(Kind::Service, names.of("api.>")));
     let asks = Names::looks(log).map(|subject| (Kind::Service, subject));
     let ranges = (Kind::Streamed, format!("$JS.API.DIRECT.GET.{log}"));
-    for (kind, subject) in asks.into_iter().chain([ranges]) {
+    let states = (Kind::Service, names.states_read());
+    for (kind, subject) in asks.into_iter().chain([ranges, states]) {
         let local = names.local(&subject);
         imports.push(control(kind, subject, local));
     }
@@ -513,6 +531,7 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
     let mut subscribe = vec!["_INBOX.>".to_owned()];
     publish.extend(Names::reads(log));
     publish.extend(Names::looks(leases));
+    publish.push(names.states_read());
     match service {
         "api" => {
             subscribe.extend(["api.>", "tenant.*.api.>"].map(|it| names.of(it)));
@@ -545,6 +564,7 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
                     publish.extend(Names::reads(ingress));
                     publish.push(format!("$JS.API.STREAM.PURGE.{ingress}"));
                 }
+                "archiver" => publish.extend(names.trims()),
                 "placer" => publish.extend(Names::reads(leases)),
                 _ => {}
             }

@@ -12,9 +12,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use super::{AT_ONCE, REFUSED, Taken};
-use crate::code::{CodeError, CodeStore, PIECE_BYTES, TENANT_BYTES};
+use crate::code::{CodeError, CodeStore, TENANT_BYTES};
 use crate::error::LogError;
 use crate::log::Log;
+use crate::pieces::PIECE_BYTES;
 
 /// Limit over all tenants; more pieces are refused at once.
 const UNDER_WAY: usize = 8;

@@ -8,8 +8,9 @@ use dormouse_messages::{TenantId, Workdir};
 use futures::{TryStreamExt, stream};
 
 use super::{AT_ONCE, REFUSED, Taken};
-use crate::code::{CodeError, CodeStore, PIECE_BYTES};
+use crate::code::{CodeError, CodeStore};
 use crate::connection::NoAnswer;
+use crate::pieces::PIECE_BYTES;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(100);

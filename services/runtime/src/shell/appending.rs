@@ -78,7 +78,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         for (span, sequence) in spans.by_ref().take(count).zip(first..) {
             span.stored(sequence);
         }
-        fence.last = last;
+        (fence.last, fence.head) = (last, None);
         outcome.last = Some(last);
         outcome.stored += count;
     };
@@ -90,6 +90,13 @@ async fn append(log: Log, chain: Chain) -> Appended {
     // After an interruption pipelining would mostly fail again.
     let mut ahead = messages.len() > 1 && log.may_send_ahead();
     let mut rest = messages.as_slice();
+    if let (Some(_), Some((first, later))) = (fence.head, rest.split_first()) {
+        match log.publish(first, &fence).await {
+            Ok(last) => stored(&mut outcome, &mut fence, last, 1),
+            Err(error) => outcome.error = Some(error),
+        }
+        rest = later;
+    }
     while !rest.is_empty() && outcome.error.is_none() {
         if ahead && rest.len() > 1 && rest.len() <= AHEAD_MOST {
             let (now, _) = rest.split_at(batch_len(rest));

@@ -166,9 +166,11 @@ impl<D: Decider> DeciderActor<D> {
         let Some(appender) = self.appender.clone() else {
             return;
         };
+        let is_trimmed = append.expected < self.log.first();
         let fence = Fence {
             filter: self.log.prefix().writer(D::WRITER, None),
             last: append.expected.0,
+            head: is_trimmed.then_some(append.folded.0),
         };
         let links = match self.links(append) {
             Ok(links) => links,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Actor;
-use dormouse_messages::{Decider, Fold, Sequence};
+use dormouse_messages::{Decider, Sequence};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,11 +59,11 @@ pub async fn run_service<D: Decider>(
         .snapshot_dir
         .as_ref()
         .map(|dir| Snapshots::new(dir, &options.build));
-    let snapshot = match &snapshots {
-        Some(snapshots) => snapshots.load::<D::State>(&log).await,
-        None => None,
+    let starting = started::<D>(&log, snapshots.as_ref());
+    let snapshot = tokio::select! {
+        snapshot = starting => snapshot?,
+        () = shutdown.cancelled() => return Ok(()),
     };
-    let snapshot = snapshot.unwrap_or_else(|| nothing_folded(&log));
     let mark_file = options.snapshot_dir.as_deref().map(MarkFile::new);
     let mark = match &mark_file {
         Some(file) => file.load().await,
@@ -145,12 +145,21 @@ async fn on_own_thread<T: Send + 'static>(
     ended.await.ok()?.ok()
 }
 
-fn nothing_folded<F: Fold>(log: &Log) -> Snapshot<F> {
-    Snapshot {
-        state: F::default(),
-        log: log.identity(),
-        sequence: Sequence(0),
-        stored_at: dormouse_messages::Timestamp::default(),
-        own_last: Sequence(0),
+/// Returns the state to start from, with the last own event if it is already folded.
+async fn started<D: Decider>(
+    log: &Log,
+    snapshots: Option<&Snapshots>,
+) -> Result<Snapshot<D::State>, ServiceError> {
+    let mut snapshot = log.start::<D::State>(snapshots).await?;
+    if snapshot.own_last == Sequence(0) {
+        let filter = log.prefix().writer(D::WRITER, None);
+        let last = log.last_message(&filter).await;
+        let last = last.map_err(|why| LogError::request("read the last event of", &filter, why))?;
+        let last = last.map_or(Sequence(0), |message| Sequence(message.sequence));
+        // A later one is folded as the log is followed.
+        if last <= snapshot.sequence {
+            snapshot.own_last = last;
+        }
     }
+    Ok(snapshot)
 }

@@ -8,6 +8,7 @@ use dormouse_messages::{NewerFormat, Sequence};
 
 use crate::clock::{Clock, SteadyClock};
 use crate::error::{LogError, LogWentBack};
+use crate::states::StartError;
 
 /// Options of a service.
 #[derive(Clone)]
@@ -49,6 +50,8 @@ impl Default for ServiceOptions {
 pub enum ServiceError {
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Start(#[from] StartError),
     #[error(
         "the event at {sequence} is {type_name}, which this build ({build}) does not know; run the build that wrote it, or a later one"
     )]

@@ -12,6 +12,7 @@ mod log;
 mod refusal;
 mod service;
 mod status;
+mod trimmed;
 mod turns;
 mod who;
 mod writers;
