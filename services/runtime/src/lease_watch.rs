@@ -422,6 +422,38 @@ mod tests {
     }
 
     #[test]
+    fn a_build_joins_with_its_lease_and_leaves_with_it() {
+        let start = Instant::now();
+        let build = Build::own("a");
+        let runs = |at| Seen {
+            build: Some(build.clone()),
+            ..seen(at)
+        };
+        let told = |seen: Seen, known: bool, after_s: u64| {
+            let known = known.then(|| ("agent/n0".to_owned(), build.clone()));
+            let now = start + Duration::from_secs(after_s);
+            let table = table(Some(start), Some(seen));
+            let events = table.builds(&known.into_iter().collect(), now);
+            events.first().map(Event::subject_name)
+        };
+        let (early, late) = (start, start + Duration::from_secs(8));
+        assert_eq!(told(runs(early), false, 5), None, "not watched for long enough");
+        assert_eq!(told(runs(late), false, 10), Some("build.joined"));
+        assert_eq!(told(runs(late), true, 10), None);
+        assert_eq!(told(runs(early), true, 10), Some("build.left"));
+        let given_back = Seen {
+            given_back: Some(late),
+            ..runs(late)
+        };
+        assert_eq!(told(given_back, true, 10), Some("build.left"));
+        let longer = Seen {
+            term: Duration::from_secs(90),
+            ..runs(early)
+        };
+        assert_eq!(told(longer, true, 10), None);
+    }
+
+    #[test]
     fn a_lease_given_back_does_not_count() {
         let start = Instant::now();
         let later = start + Duration::from_secs(5);
