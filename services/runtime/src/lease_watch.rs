@@ -437,7 +437,11 @@ mod tests {
             events.first().map(Event::subject_name)
         };
         let (early, late) = (start, start + Duration::from_secs(8));
-        assert_eq!(told(runs(early), false, 5), None, "not watched for long enough");
+        assert_eq!(
+            told(runs(early), false, 5),
+            None,
+            "not watched for long enough"
+        );
         assert_eq!(told(runs(late), false, 10), Some("build.joined"));
         assert_eq!(told(runs(late), true, 10), None);
         assert_eq!(told(runs(early), true, 10), Some("build.left"));
