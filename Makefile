@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test log-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -74,6 +74,11 @@ torture: ## Kill every process at random moments, then simulated clusters: make 
 cluster-test: ## Torment a cluster on hosts of its own (network namespaces, as root): make cluster-test MINUTES=60 SEED=7
 	scripts/install.sh build nats docker hosts
 	PATH="$(RUN_PATH)" DORMOUSE_NEMESIS_MINUTES=$(MINUTES) DORMOUSE_NEMESIS_SEED=$(SEED) cargo test -p dormouse --test all nemesis::a_cluster_survives $(ARGS) -- --nocapture
+
+upgrade-test: ## Upgrade and downgrade a cluster under load, from a commit or from this tree: make upgrade-test FROM=v0.1.0
+	scripts/install.sh build nats
+	DORMOUSE_UPGRADE_OLD=$$(PATH="$(PATH):$(HOME)/.cargo/bin" scripts/older-build.sh $(FROM)) \
+		$(CARGO) test -p dormouse --features test-format --test all upgrades::a_cluster_is_upgraded $(ARGS) -- --ignored --nocapture
 
 log-test: ## Four writers on three brokers at 200 events a second, at last with leaders killed: make log-test MINUTES=60
 	scripts/install.sh build nats

@@ -9,6 +9,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visi
 use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
+use crate::format::{Format, NewerFormat};
 use crate::ids::{GatewayId, NodeId, Sequence};
 use crate::subject::SHARD;
 use crate::text::{self, Text};
@@ -242,6 +243,21 @@ impl Recorded {
         }
     }
 
+    /// Returns the format that the cluster was upgraded to, if this build does not read it.
+    #[must_use]
+    pub fn newer_format(&self) -> Option<NewerFormat> {
+        match self.event() {
+            Some(Event::ClusterUpgraded(event)) if event.format > Format::NEWEST => {
+                Some(NewerFormat {
+                    sequence: self.sequence,
+                    format: event.format,
+                    by: event.basis.as_ref().map(|basis| basis.build.clone()),
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// Adds the operator's name from the subject, known only to the broker, to the source. Another name stays
     /// and fails the check.
     pub fn vouch(&mut self, first_key: &str) {
@@ -349,6 +365,8 @@ fn shard_subject(event: &Event) -> String {
         Event::KeyCreated(event) => format!("key/{}", event.name),
         Event::KeyRotated(event) => format!("key/{}", event.name),
         Event::KeyRevoked(event) => format!("key/{}", event.name),
+        Event::BuildJoined(event) => format!("build/{}", event.process),
+        Event::BuildLeft(event) => format!("build/{}", event.process),
         Event::JobRefused(event) => event.job.as_ref().map_or_else(
             || format!("submission/{}", event.ingress_sequence),
             ToString::to_string,

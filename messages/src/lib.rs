@@ -1,6 +1,7 @@
 //! The vocabulary of Dormouse: everything that crosses the log. Pure: no tokio, NATS, clock or randomness.
 //!
 //! - [`events`], [`envelope`], [`subject`]: events, encoding, subjects
+//! - [`format`]: formats of the log, and the builds that read them
 //! - [`ids`], [`quantity`], [`time`], [`tasks`]: ids, amounts, times, task ranges
 //! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
 //! - [`container`], [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
@@ -13,6 +14,7 @@ pub mod decider;
 pub mod envelope;
 pub mod events;
 mod fact;
+pub mod format;
 pub mod grants;
 pub mod ids;
 mod incarnations;
@@ -45,6 +47,7 @@ pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
 pub use events::{Basis, Event, EventType, Writer};
 pub use fact::{Fact, KeptFact};
+pub use format::{Build, Format, NewerFormat, Reads};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };

@@ -229,6 +229,23 @@ impl Preemption {
     }
 }
 
+/// The moment at which the cluster begins to write a newer format of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Upgrades {
+    /// As soon as every living process reads the format.
+    #[default]
+    Auto,
+    /// Also not before an operator says `dormouse cluster upgrade`; until then a downgrade is possible.
+    Manual,
+}
+
+impl Upgrades {
+    const fn is_auto(&self) -> bool {
+        matches!(self, Self::Auto)
+    }
+}
+
 /// The sealing of the log's segments in the archive, and the time that the broker keeps them as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
@@ -346,6 +363,9 @@ pub struct Policy {
     /// Sealing of the log's segments.
     #[serde(skip_serializing_if = "ArchivePolicy::is_default")]
     pub archive: ArchivePolicy,
+    /// The moment at which a newer format of the log is written.
+    #[serde(skip_serializing_if = "Upgrades::is_auto")]
+    pub upgrades: Upgrades,
 }
 
 #[expect(
@@ -416,6 +436,7 @@ impl Default for Policy {
             preemption: Preemption::default(),
             priority_classes: BTreeMap::new(),
             archive: ArchivePolicy::default(),
+            upgrades: Upgrades::Auto,
         }
     }
 }

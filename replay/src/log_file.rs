@@ -199,6 +199,9 @@ impl LogReader {
                 Ok(_) => {
                     let (log, recorded) =
                         Recorded::from_json(&self.line).map_err(|e| self.wrong(e))?;
+                    if let Some(newer) = recorded.newer_format() {
+                        return Err(newer.into());
+                    }
                     self.log = log;
                     return Ok(Some(recorded));
                 }

@@ -278,6 +278,10 @@ pub struct JobCompleted {
     pub reason: String,
     /// Incarnations ended by the job's own failure.
     pub attempts: u32,
+    /// The cluster's format, in the format of the tests of upgrades.
+    #[cfg(feature = "test-format")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<crate::Format>,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

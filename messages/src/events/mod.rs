@@ -322,6 +322,7 @@ registry! {
         KeyCreated "key.created.v1" shard observation;
         KeyRotated "key.rotated.v1" shard observation;
         KeyRevoked "key.revoked.v1" shard observation;
+        UpgradeApproved "upgrade.approved.v1" shard observation;
     }
     Admission AdmissionEvent {
         SubmissionReceived "submission.received.v1" shard observation;
@@ -348,6 +349,9 @@ registry! {
         NodeReadmitted "node.readmitted.v1" shard decision;
         ClockStepped "clock.stepped.v1" shard decision;
         GatewayLost "gateway.lost.v1" gateway observation;
+        BuildJoined "build.joined.v1" shard observation;
+        BuildLeft "build.left.v1" shard observation;
+        ClusterUpgraded "cluster.upgraded.v1" shard decision;
     }
     Checkpointer CheckpointerEvent {
         CheckpointRequested "checkpoint.requested.v1" job decision;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::format::Format;
 use crate::grants::Grants;
 use crate::ids::{NodeId, TenantId};
 use crate::policy::Policy;
@@ -145,4 +146,11 @@ pub struct KeyRevoked {
     pub tenant: Option<TenantId>,
     /// Number of revoked keys.
     pub revoked: u32,
+}
+
+/// The cluster may be upgraded to a format. Asked for where the policy says `upgrades: manual`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UpgradeApproved {
+    /// The newest approved format.
+    pub format: Format,
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
+use crate::format::{Build, Format};
 use crate::ids::{ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence};
 use crate::time::Timestamp;
 
@@ -209,4 +210,33 @@ pub struct GatewayLost {
     pub gateway: GatewayId,
     /// Time of the last renewal by the broker's clock; the epoch if it never renewed.
     pub last_seen: Timestamp,
+}
+
+/// A process that writes or follows the log runs a build. Observed once per process and build, by the
+/// process's lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BuildJoined {
+    /// Service and instance: `agent/NODE`, `gateway/NAME`, or a service with its host, such as
+    /// `optimizer/host1-3fa2`.
+    pub process: String,
+    /// The build.
+    pub build: Build,
+}
+
+/// A process ended, or did not renew its lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BuildLeft {
+    /// Service and instance.
+    pub process: String,
+}
+
+/// Every living process reads a newer format. From here on its additions may be written, and an older build
+/// refuses to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterUpgraded {
+    /// The format.
+    pub format: Format,
+    /// Basis of the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Epoch, Sequence, Timestamp};
+use dormouse_messages::{Amounts, Build, Epoch, Format, Sequence, Timestamp};
+use dormouse_state::Gate;
 use serde::{Deserialize, Serialize};
 
 use crate::ReadModel;
@@ -35,6 +36,16 @@ pub struct ClusterAnswer {
     pub allocation: Option<LastAllocation>,
     #[serde(default)]
     pub events: BTreeMap<String, u64>,
+    pub builds: BuildsAnswer,
+}
+
+/// The builds that run, and the log's format.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BuildsAnswer {
+    pub format: Format,
+    /// By service and instance.
+    pub processes: BTreeMap<String, Build>,
+    pub gate: Gate,
 }
 
 /// The folded end of the log.
@@ -145,5 +156,15 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
             .into_iter()
             .map(|(name, count)| (name.to_owned(), count))
             .collect(),
+        builds: builds(model, now),
+    }
+}
+
+fn builds(model: &ReadModel, now: Timestamp) -> BuildsAnswer {
+    let state = model.state();
+    BuildsAnswer {
+        format: state.builds.format,
+        processes: state.builds.builds(),
+        gate: state.builds.gate(state.policy.upgrades, now),
     }
 }

@@ -203,6 +203,7 @@ impl<D: Decider> Copy<D> {
         let followed = events.map(|recorded| LogItem::Event(Arc::clone(recorded)));
         let unknown = |halt| match halt {
             Halt::UnknownVersion(it) => (it.sequence, format!("unknown: {}", it.type_name)),
+            Halt::NewerFormat(it) => (it.sequence, it.to_string()),
             Halt::Contradiction { sequence, what } => {
                 (sequence, format!("{}: {what}", D::State::NAME))
             }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::{io, mem, thread, vec};
 
+use dormouse_messages::NewerFormat;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::columns::{GroupRows, LOG_KEY, Row};
@@ -179,7 +180,14 @@ impl Decoder {
             let mut part = self.empty();
             for row in 0..filled {
                 match rows.next(row) {
-                    Ok(row) => part.push(Ok(row)),
+                    Ok(row) => {
+                        if let Some(newer) = newer_format(&row) {
+                            part.push(Err(newer.into()));
+                            self.send(part, true)?;
+                            return None;
+                        }
+                        part.push(Ok(row));
+                    }
                     Err(error) => return self.damaged(part, number, &error),
                 }
                 number += 1;
@@ -208,6 +216,13 @@ impl Decoder {
         self.back.try_iter().for_each(drop);
         rows.reserve(PART_ROWS);
         rows
+    }
+}
+
+fn newer_format(row: &Row) -> Option<NewerFormat> {
+    match row {
+        Row::Event(recorded) => recorded.newer_format(),
+        Row::Flagged(_) => None,
     }
 }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use dormouse_messages::NewerFormat;
+
 use crate::output::OutputError;
 
 /// A fault of a log file.
@@ -23,6 +25,8 @@ pub enum LogFileError {
         number: u64,
         error: String,
     },
+    #[error(transparent)]
+    NewerFormat(#[from] NewerFormat),
 }
 
 impl LogFileError {

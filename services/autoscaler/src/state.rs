@@ -200,7 +200,10 @@ impl Fold for AutoscalerState {
                 | PlacerEvent::NodeQuarantined(_)
                 | PlacerEvent::NodeReadmitted(_)
                 | PlacerEvent::ClockStepped(_)
-                | PlacerEvent::GatewayLost(_),
+                | PlacerEvent::GatewayLost(_)
+                | PlacerEvent::BuildJoined(_)
+                | PlacerEvent::BuildLeft(_)
+                | PlacerEvent::ClusterUpgraded(_),
             )
             | ByWriter::Gateway(
                 GatewayEvent::GatewayJoined(_)

@@ -78,6 +78,21 @@ impl Decider for Checkpointer {
                 Step::Wait(until) => decision.next_wake = earliest(decision.next_wake, until),
             }
         }
+        #[cfg(feature = "test-format")]
+        name_format(state, &mut decision);
         decision
+    }
+}
+
+/// The addition of the format of the tests of upgrades.
+#[cfg(feature = "test-format")]
+fn name_format(state: &ClusterState, decision: &mut Decision) {
+    use dormouse_messages::{Event, Format};
+
+    let format = state.builds.format;
+    for proposal in &mut decision.proposals {
+        if let Event::JobCompleted(event) = &mut proposal.event {
+            event.format = (format >= Format(2)).then_some(format);
+        }
     }
 }

@@ -38,6 +38,8 @@ pub fn completed(id: &JobId, job: &Job, reason: &str, cause: Sequence) -> Step {
         job: id.clone(),
         reason: reason.to_owned(),
         attempts: job.attempts,
+        #[cfg(feature = "test-format")]
+        format: None,
         basis: None,
     };
     Proposal::new(event, cause).into()

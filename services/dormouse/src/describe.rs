@@ -66,6 +66,10 @@ pub fn describe(event: &Event) -> String {
         }
         Event::KeyRotated(e) => format!("{} has another key instead of {}", e.name, e.revoked),
         Event::KeyRevoked(e) => format!("{} has no key any more", e.name),
+        Event::UpgradeApproved(e) => format!("up to format {}", e.format),
+        Event::BuildJoined(e) => format!("{} runs {}", e.process, e.build),
+        Event::BuildLeft(e) => format!("{} left", e.process),
+        Event::ClusterUpgraded(e) => format!("format {} is written from now on", e.format),
         Event::NodeDrained(e) => drained(e),
         Event::NodeRestored(_) | Event::NodeRemoved(_) => BY_THE_OPERATOR.to_owned(),
         Event::NodeLabelled(e) => labelled(e),
@@ -497,6 +501,10 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::KeyCreated(_)
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
+        | Event::UpgradeApproved(_)
+        | Event::BuildJoined(_)
+        | Event::BuildLeft(_)
+        | Event::ClusterUpgraded(_)
         | Event::TenantGranted(_)
         | Event::TenantRemoved(_)
         | Event::NodeDrained(_)

@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use dormouse_runtime::{Log, Settings, telemetry};
+use dormouse_messages::Build;
+use dormouse_runtime::{Lease, Log, Settings, telemetry};
 use tokio_util::sync::CancellationToken;
 
 pub use role::Role;
 
+use crate::build_id;
 use crate::cli::duration::between;
 use crate::cli::streams::StreamArgs;
 use crate::context::Context;
@@ -74,10 +76,40 @@ pub struct MetricsArg {
 
 /// A service that is connected and observed.
 pub struct Started {
-    pub log: Log,
-    pub shutdown: CancellationToken,
+    log: Log,
+    shutdown: CancellationToken,
+    presence: Option<Lease>,
     _telemetry: telemetry::Guard,
 }
+
+impl Started {
+    /// Runs the service. Ends it if the cluster is upgraded to a format that this build does not read.
+    ///
+    /// # Errors
+    /// The reason of an early end.
+    pub async fn run<F: Future<Output = anyhow::Result<()>>>(
+        self,
+        work: impl FnOnce(Log, CancellationToken) -> F,
+    ) -> anyhow::Result<u8> {
+        let mut work = std::pin::pin!(work(self.log.clone(), self.shutdown.clone()));
+        let ended = tokio::select! {
+            biased;
+            newer = self.log.outdated() => {
+                self.shutdown.cancel();
+                let _ = tokio::time::timeout(TO_STOP, work).await;
+                Err(newer.into())
+            }
+            ended = &mut work => ended,
+        };
+        if let Some(presence) = self.presence {
+            presence.release().await;
+        }
+        ended.map(|()| DONE)
+    }
+}
+
+/// For the end of a service's work.
+const TO_STOP: Duration = Duration::from_secs(10);
 
 impl CommonArgs {
     /// Starts telemetry and connects.
@@ -101,9 +133,14 @@ impl CommonArgs {
         if self.streams.ensure_streams {
             log.ensure_streams().await?;
         }
+        // The leases of agents and gateways name their builds.
+        let is_named = matches!(name, "agent" | "gateway");
+        let own = || Build::own(&build_id::build());
+        let presence = (!is_named).then(|| log.present(name, own()));
         Ok(Started {
             log,
             shutdown,
+            presence,
             _telemetry: telemetry,
         })
     }
@@ -184,6 +221,7 @@ pub async fn run(context: &Context, command: ServeCommand) -> anyhow::Result<u8>
         ServeCommand::Web(args) => return web::run(context, args).await,
     };
     let started = args.common.start(context, service.name(), None).await?;
-    service::run(service, started.log, &args.role(context), started.shutdown).await?;
-    Ok(DONE)
+    let role = args.role(context);
+    let run = |log, shutdown| async move { service::run(service, log, &role, shutdown).await };
+    started.run(run).await
 }

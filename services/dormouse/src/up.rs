@@ -19,9 +19,9 @@ use anyhow::Context as _;
 use dormouse_archive::Archive;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, GatewayError, Keep};
 use dormouse_messages::ids::IdError;
-use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, sanitize};
+use dormouse_messages::{Amounts, Build, GatewayId, NodeId, Prefix, Resource, sanitize};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
-use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, Settings};
+use dormouse_runtime::{BrokerConfig, BrokerError, Lease, LocalBroker, LocalNodes, Log, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +71,7 @@ pub struct LocalCluster {
     pub gateway: Option<String>,
     pub page: Option<String>,
     broker: LocalBroker,
+    presence: Lease,
     shutdown: CancellationToken,
     parts: JoinSet<anyhow::Result<()>>,
 }
@@ -106,6 +107,7 @@ impl LocalCluster {
         };
         let log = Log::connect(&settings).await?;
         log.ensure_streams().await?;
+        let presence = log.present("up", Build::own(&build_id::build()));
         let shutdown = CancellationToken::new();
         let mut parts = JoinSet::new();
         let role = Role {
@@ -143,6 +145,7 @@ impl LocalCluster {
             gateway,
             page,
             broker,
+            presence,
             shutdown,
             parts,
         })
@@ -153,9 +156,12 @@ impl LocalCluster {
     /// # Errors
     /// The reason of the end.
     pub async fn ended(&mut self) -> anyhow::Result<()> {
-        match self.parts.join_next().await {
-            Some(ended) => ended?,
-            None => Ok(()),
+        tokio::select! {
+            newer = self.log.outdated() => Err(newer.into()),
+            ended = self.parts.join_next() => match ended {
+                Some(ended) => ended?,
+                None => Ok(()),
+            },
         }
     }
 
@@ -169,6 +175,7 @@ impl LocalCluster {
         {
             tracing::warn!("some services did not stop within 10 s");
         }
+        self.presence.release().await;
         self.log.close().await;
         self.broker.stop().await;
     }

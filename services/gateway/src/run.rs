@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse_messages::events::{GatewayJoined, GatewayLeft};
-use dormouse_messages::{Event, GatewayId, Sequence};
+use dormouse_messages::{Build, Event, GatewayId, Sequence};
 use dormouse_runtime::{AppendError, Appender, Clock, Lease, Log, LogItem, SystemClock};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -113,7 +113,12 @@ impl Gateway {
             reached = reached => drop(reached),
             () = shutdown.cancelled() => return Ok(()),
         }
-        let mut lease = lease(&log, &name);
+        let build = self
+            .config
+            .keep
+            .as_ref()
+            .map(|keep| Build::own(&keep.build));
+        let mut lease = lease(&log, &name, build);
         tokio::select! {
             () = lease.held() => {}
             () = shutdown.cancelled() => return Ok(()),
@@ -254,10 +259,14 @@ async fn follow(
 }
 
 /// A later incarnation takes over the lease at once.
-fn lease(log: &Log, name: &GatewayId) -> Lease {
+fn lease(log: &Log, name: &GatewayId, build: Option<Build>) -> Lease {
     let life = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
-    log.leases()
-        .seek(&format!("gateway.{name}"), name.as_str(), life, LEASE)
+    let key = format!("gateway.{name}");
+    let hold = log.leases().hold(&key, name.as_str(), life, LEASE);
+    match build {
+        Some(build) => hold.runs(build).seek(),
+        None => hold.seek(),
+    }
 }
 
 struct AppendQueue {

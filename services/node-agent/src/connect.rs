@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use dormouse_messages::{Event, NodeId, Sequence, Writer};
+use dormouse_messages::{Build, Event, NodeId, Sequence, Writer};
 use dormouse_runtime::{
     AppendError, Appender, Asked, Clock, Hold, Log, LogItem, NodeAnswer, RenewError, SystemClock,
     home,
@@ -53,7 +53,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     // once.
     let lease = log
         .leases()
-        .hold_node(&config.node, started, home, config.fenced);
+        .hold_node(&config.node, started, home, config.fenced)
+        .runs(Build::own(&config.build));
     let appender = log.appender(Writer::Node, Some(config.node.clone()));
     Ok(Wires {
         heard,

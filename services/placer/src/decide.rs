@@ -1,7 +1,8 @@
 //! Places allocations: the rank, port and devices of each container, and each job's incarnation.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`, `node.recovered`,
-//! `node.quarantined`, `node.readmitted`, `clock.stepped`. (The shell appends `node.lost`.)
+//! `node.quarantined`, `node.readmitted`, `clock.stepped`, `cluster.upgraded`. (The shell appends `node.lost`,
+//! `gateway.lost`, `build.joined` and `build.left`.)
 //!
 //! 1. Readmit a lost node whose agent joined again; quarantine a node that cannot start containers
 //!    ([`crate::quarantine`]).
@@ -11,6 +12,7 @@
 //! 3. Create a stopped gang again, with members off the nodes that could not start them; if one of its nodes
 //!    is unusable, the optimizer decides first.
 //! 4. Name a step of the brokers' clock, once, for the record.
+//! 5. Upgrade the log's format when every living process reads the next one ([`crate::upgrade`]).
 //!
 //! Invariant: the containers assigned to a node always fit, and a job's incarnations only grow.
 
@@ -28,6 +30,7 @@ use crate::free_capacity::FreeCapacity;
 use crate::parts;
 use crate::ports::Ports;
 use crate::quarantine;
+use crate::upgrade;
 use crate::wanted::Wanted;
 
 /// The placer's decider.
@@ -50,9 +53,11 @@ impl Decider for Placer {
             proposals.extend(place_retries(state).into_iter().flatten());
         }
         proposals.extend(name_step(state));
+        let (upgrade, settled) = upgrade::due(state, now);
+        proposals.extend(upgrade);
         Decision {
             proposals,
-            next_wake,
+            next_wake: [next_wake, settled].into_iter().flatten().min(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dormouse_messages::{CodecError, Sequence};
+use dormouse_messages::{CodecError, NewerFormat, Sequence};
 
 /// The log is shorter than it was, or another one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -50,6 +50,8 @@ pub enum LogError {
     TooLarge { bytes: usize, limit: usize },
     #[error("the broker denies publishing on {subject}; check the user's permissions")]
     Denied { subject: String },
+    #[error(transparent)]
+    NewerFormat(#[from] NewerFormat),
 }
 
 impl LogError {

@@ -81,6 +81,7 @@ impl Reader {
         }
         if self.until == Until::Forever {
             self.log.remember_traces(&decoded);
+            self.log.note_newer_format(&decoded);
             if let Some(last) = messages.last() {
                 let followed_to = &self.log.inner.followed_to;
                 followed_to.fetch_max(last.sequence, Ordering::Relaxed);
@@ -137,6 +138,16 @@ impl Log {
             return Err(LogError::Trimmed { first });
         }
         Ok(read(self, from, to.min(head)))
+    }
+
+    fn note_newer_format(&self, followed: &[LogItem]) {
+        let newer = followed.iter().find_map(|followed| match followed {
+            LogItem::Event(recorded) => recorded.newer_format(),
+            LogItem::Flagged { .. } | LogItem::CaughtUp(_) => None,
+        });
+        if newer.is_some() {
+            self.inner.newer_format.send_replace(newer);
+        }
     }
 
     fn remember_traces(&self, followed: &[LogItem]) {

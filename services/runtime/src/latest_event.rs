@@ -51,7 +51,7 @@ impl Log {
         Ok(found)
     }
 
-    fn decoded(&self, message: StreamMessage) -> LogItem {
+    pub(crate) fn decoded(&self, message: StreamMessage) -> LogItem {
         let message = RawMessage {
             sequence: message.sequence,
             stored_nanos: message.time.unix_timestamp_nanos(),

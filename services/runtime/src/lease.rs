@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use async_nats::{HeaderMap, Request};
-use dormouse_messages::NodeId;
 use dormouse_messages::policy::LeaseTerm;
+use dormouse_messages::{Build, NodeId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -46,6 +46,9 @@ pub struct LeaseValue {
     /// Reason why the log refuses decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// The holder's build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
 }
 
 /// State of a lease.
@@ -93,26 +96,12 @@ impl Leases {
     pub fn seek(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Lease {
         // The broker's shortest TTL.
         let ttl = ttl.max(Duration::from_secs(1));
-        let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
-        let (refused, refused_rx) = watch::channel(None);
-        let stopping = CancellationToken::new();
-        let seeker = Seeker {
-            hold: self.hold(key, holder, incarnation, ttl),
-            ttl,
-            state: state_tx,
-            refused: refused_rx,
-        };
-        let task = tokio::spawn(seeker.run(stopping.clone()));
-        Lease {
-            state,
-            refused,
-            stopping,
-            task: Some(task),
-            ttl,
-        }
+        self.hold(key, holder, incarnation, ttl).seek()
     }
 
-    pub(crate) fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
+    /// Returns the lease `key`, not yet held.
+    #[must_use]
+    pub fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
         Hold {
             log: self.log.clone(),
             subject: format!("$KV.{}.{key}", self.log.prefix().lease_bucket()),
@@ -124,6 +113,7 @@ impl Leases {
                 term_ms: None,
                 unfenced: false,
                 refused: None,
+                build: None,
             },
             ttl: ttl.max(Duration::from_secs(1)),
             revision: None,
@@ -231,6 +221,36 @@ pub enum RenewError {
 }
 
 impl Hold {
+    /// Seeks the lease in the background.
+    #[must_use]
+    pub fn seek(self) -> Lease {
+        let ttl = self.ttl;
+        let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
+        let (refused, refused_rx) = watch::channel(None);
+        let stopping = CancellationToken::new();
+        let seeker = Seeker {
+            hold: self,
+            ttl,
+            state: state_tx,
+            refused: refused_rx,
+        };
+        let task = tokio::spawn(seeker.run(stopping.clone()));
+        Lease {
+            state,
+            refused,
+            stopping,
+            task: Some(task),
+            ttl,
+        }
+    }
+
+    /// Names the holder's build in the lease.
+    #[must_use]
+    pub fn runs(mut self, build: Build) -> Self {
+        self.value.build = Some(build);
+        self
+    }
+
     /// Sets the next term.
     pub fn lasts(&mut self, ttl: Duration) {
         self.ttl = ttl.max(Duration::from_secs(1));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_messages::{GatewayId, NodeId, Timestamp};
+use dormouse_messages::{Build, Event, GatewayId, NodeId, Timestamp};
 use tokio::sync::{Notify, mpsc};
 
 use crate::answer::within;
@@ -17,6 +17,7 @@ use crate::decode::RawMessage;
 use crate::fetch::{self, Fetched, Source};
 use crate::lease::{self, Leases};
 use crate::log::Log;
+use crate::presence::{TERM, changes, process};
 
 const PROBE: Duration = Duration::from_millis(250);
 
@@ -72,6 +73,7 @@ struct Seen {
     given_back: Option<Instant>,
     term: Duration,
     unfenced: bool,
+    build: Option<Build>,
 }
 
 impl LeaseTable {
@@ -105,6 +107,12 @@ impl LeaseTable {
     #[must_use]
     pub fn lost(&self, expected: &[(NodeId, u64)], ttl: Duration) -> Vec<Lost> {
         self.lock().lost(expected, ttl, Instant::now())
+    }
+
+    /// Returns the events by which `known` becomes the builds of the living processes.
+    #[must_use]
+    pub fn builds(&self, known: &BTreeMap<String, Build>) -> Vec<Event> {
+        self.lock().builds(known, Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -179,6 +187,20 @@ impl Table {
         lost.collect()
     }
 
+    fn builds(&self, known: &BTreeMap<String, Build>, now: Instant) -> Vec<Event> {
+        let silent = |since: Instant, term| now.saturating_duration_since(since) > term;
+        // Every living process has renewed its lease since.
+        if !self.sighted.is_some_and(|since| silent(since, TERM)) {
+            return Vec::new();
+        }
+        let living = self.seen.iter().filter_map(|(key, seen)| {
+            let build = seen.build.as_ref().filter(|build| build.is_valid())?;
+            let is_over = seen.given_back.is_some() || silent(seen.at, seen.term.max(TERM));
+            (!is_over).then_some((process(key)?, build))
+        });
+        changes(known, &living.collect())
+    }
+
     fn take(&mut self, message: &RawMessage, now: Instant) {
         // `$KV.<bucket>.<key>`.
         let Some(key) = message.subject.as_str().splitn(3, '.').nth(2) else {
@@ -192,6 +214,7 @@ impl Table {
                     given_back: None,
                     term: Duration::from_millis(value.term_ms.unwrap_or(0)),
                     unfenced: value.unfenced,
+                    build: value.build,
                 };
                 self.seen.insert(key.to_owned(), seen);
             }
@@ -317,6 +340,7 @@ mod tests {
             given_back: None,
             term: Duration::ZERO,
             unfenced: false,
+            build: None,
         }
     }
 
@@ -395,6 +419,42 @@ mod tests {
             "a node's lease is none of a gateway's"
         );
         assert_eq!(lost(7), ["g0", "g1", "n0"]);
+    }
+
+    #[test]
+    fn a_build_joins_with_its_lease_and_leaves_with_it() {
+        let start = Instant::now();
+        let build = Build::own("a");
+        let runs = |at| Seen {
+            build: Some(build.clone()),
+            ..seen(at)
+        };
+        let told = |seen: Seen, known: bool, after_s: u64| {
+            let known = known.then(|| ("agent/n0".to_owned(), build.clone()));
+            let now = start + Duration::from_secs(after_s);
+            let table = table(Some(start), Some(seen));
+            let events = table.builds(&known.into_iter().collect(), now);
+            events.first().map(Event::subject_name)
+        };
+        let (early, late) = (start, start + Duration::from_secs(8));
+        assert_eq!(
+            told(runs(early), false, 5),
+            None,
+            "not watched for long enough"
+        );
+        assert_eq!(told(runs(late), false, 10), Some("build.joined"));
+        assert_eq!(told(runs(late), true, 10), None);
+        assert_eq!(told(runs(early), true, 10), Some("build.left"));
+        let given_back = Seen {
+            given_back: Some(late),
+            ..runs(late)
+        };
+        assert_eq!(told(given_back, true, 10), Some("build.left"));
+        let longer = Seen {
+            term: Duration::from_secs(90),
+            ..runs(early)
+        };
+        assert_eq!(told(longer, true, 10), None);
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod log;
 mod node_api;
 mod observations;
 mod pieces;
+mod presence;
 mod publish;
 mod ranges;
 mod reader_account;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, ErrorCode};
-use dormouse_messages::{Prefix, Sequence, TenantId};
+use dormouse_messages::{NewerFormat, Prefix, Sequence, TenantId};
+use tokio::sync::watch;
 
 use crate::answer::{ANSWER_TIMEOUT, within};
 use crate::connection::Connection;
@@ -44,13 +45,16 @@ pub(crate) struct Inner {
     home: tokio::runtime::Handle,
     pub traces: Mutex<Remembered>,
     pub feed: Feed,
+    /// Met by a follower.
+    pub newer_format: watch::Sender<Option<NewerFormat>>,
 }
 
 impl Log {
     /// Connects, retrying for `settings.connect_timeout`.
     ///
     /// # Errors
-    /// When there is no broker, or it does not accept the credentials.
+    /// When there is no broker, it does not accept the credentials, or the log has a format that this build does
+    /// not read.
     pub async fn connect(settings: &Settings) -> Result<Self, LogError> {
         let connection = Connection::open(settings).await?;
         let mut holder = Holder::Operator;
@@ -90,11 +94,13 @@ impl Log {
                 home: tokio::runtime::Handle::current(),
                 traces: Mutex::new(Remembered::default()),
                 feed: Feed::default(),
+                newer_format: watch::Sender::new(None),
             }),
         };
         // Fails harmlessly before the streams exist.
         if *log.holder() == Holder::Operator {
             let _ = log.head().await;
+            log.check_format().await?;
         }
         Ok(log)
     }

@@ -2,11 +2,11 @@
 //! observation that the folded state lacks, so it needs no memory, and a new active copy continues from the
 //! log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_messages::{Event, Fold, GatewayId, NodeId, Timestamp};
+use dormouse_messages::{Build, Event, Fold, GatewayId, NodeId, Timestamp};
 pub use dormouse_shell::Observation;
 use tokio::sync::Notify;
 
@@ -42,6 +42,8 @@ pub struct Watched {
     pub expected: Vec<(NodeId, u64)>,
     pub gateway_ttl: Duration,
     pub gateways: Vec<GatewayId>,
+    /// The living processes by the log.
+    pub builds: BTreeMap<String, Build>,
 }
 
 /// Unfenced nodes of this process, never lost by their leases.
@@ -78,6 +80,7 @@ impl<S: Fold> Inputs<S> for LeaseWatcher<S> {
             mut expected,
             gateway_ttl,
             gateways,
+            builds,
         } = (self.watched)(state);
         expected.retain(|(node, _)| !self.local.present.contains(node));
         let is_gone = |(node, _): &(NodeId, u64)| self.local.gone.contains(node);
@@ -92,6 +95,7 @@ impl<S: Fold> Inputs<S> for LeaseWatcher<S> {
         let events = gone.chain(lost).map(self.lost);
         events
             .chain(silent.into_iter().map(self.lost_gateway))
+            .chain(self.table.builds(&builds))
             .map(|event| Observation {
                 event,
                 traceparent: None,

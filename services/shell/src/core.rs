@@ -2,7 +2,9 @@
 //! appends folded, and after a doubt the whole log.
 
 use dormouse_messages::events::Budget;
-use dormouse_messages::{Decision, Fold, LogClock, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{
+    Decision, Fold, LogClock, NewerFormat, Recorded, Sequence, Timestamp, Writer,
+};
 
 use crate::host::{ClockAnchor, Host};
 use crate::log_item::LogItem;
@@ -44,6 +46,7 @@ pub struct UnknownVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
     UnknownVersion(UnknownVersion),
+    NewerFormat(NewerFormat),
     Contradiction { sequence: Sequence, what: String },
 }
 
@@ -105,6 +108,9 @@ impl<F: Fold> Core<F> {
                         sequence: recorded.sequence,
                         type_name: type_name.to_owned(),
                     }));
+                }
+                if let Some(newer) = recorded.newer_format() {
+                    return Err(Halt::NewerFormat(newer));
                 }
                 self.state.evolve(recorded);
                 if let Some(what) = self.state.contradiction() {

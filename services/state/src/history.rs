@@ -426,6 +426,8 @@ impl History {
             job: job(id),
             reason: "every container exited with 0".to_owned(),
             attempts: 0,
+            #[cfg(feature = "test-format")]
+            format: None,
             basis: None,
         })
     }

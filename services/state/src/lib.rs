@@ -2,6 +2,7 @@
 //! and does no I/O.
 //!
 //! - [`cluster`]: nodes, jobs, policy and epochs; services embed this state.
+//! - [`builds`]: the builds that run, and the gate before a newer format.
 //! - [`membership`], [`health`]: nodes, usability, failed starts.
 //! - [`job`], [`incarnation`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its
 //!   incarnation, limits, members, preemptions and protection from them.
@@ -11,6 +12,7 @@
 //! - [`fit`]: placement of gangs on free nodes.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
+pub mod builds;
 pub mod cluster;
 pub mod fit;
 pub mod health;
@@ -36,6 +38,7 @@ pub mod tenants;
 mod tests;
 pub mod total;
 
+pub use builds::{Builds, Gate};
 pub use cluster::ClusterState;
 pub use fit::{FreeNode, FreeNodes, Gang};
 pub use health::{Fault, Health, Quarantine, StartFaults};

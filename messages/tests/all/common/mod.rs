@@ -10,8 +10,8 @@ use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Resize;
 use dormouse_messages::{
-    Amounts, ContainerId, Envelope, Epoch, Event, Incarnation, JobId, NodeId, Rank, Recorded, Role,
-    Sequence, Timestamp,
+    Amounts, Build, ContainerId, Envelope, Epoch, Event, Format, Incarnation, JobId, NodeId, Rank,
+    Reads, Recorded, Role, Sequence, Timestamp,
 };
 
 /// The log of the exported samples.
@@ -650,6 +650,7 @@ fn keys(events: &mut Vec<Event>) {
         basis: basis(),
     }));
     events.extend([archived(), trimmed()]);
+    upgrade(events);
 }
 
 fn trimmed() -> Event {
@@ -659,6 +660,28 @@ fn trimmed() -> Event {
         manifest: "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae".to_owned(),
         basis: basis(),
     })
+}
+
+fn upgrade(events: &mut Vec<Event>) {
+    let process = || "optimizer/host1-3fa2".to_owned();
+    events.push(Event::from(BuildJoined {
+        process: process(),
+        build: Build {
+            version: "0.2.0".to_owned(),
+            name: "0.2.0-2a3f58-692ad8f0".to_owned(),
+            reads: Reads {
+                oldest: Format(1),
+                newest: Format(2),
+            },
+        },
+    }));
+    events.push(Event::from(BuildLeft { process: process() }));
+    events.push(Event::from(UpgradeApproved { format: Format(2) }));
+    // The format of every build: a build does not read the upgrade to a later one.
+    events.push(Event::from(ClusterUpgraded {
+        format: Format(1),
+        basis: basis(),
+    }));
 }
 
 fn archived() -> Event {

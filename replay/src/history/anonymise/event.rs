@@ -43,7 +43,7 @@ impl Renamer {
     /// The event cannot be written or read.
     pub fn rename(&mut self, recorded: &Recorded) -> Result<Option<Recorded>, CodecError> {
         match recorded.event() {
-            // Tokens and manifests are digests of the old names, and keys name people.
+            // Tokens and manifests are digests of the old names, keys name people, and processes hosts.
             None
             | Some(
                 Event::PlanAccepted(_)
@@ -52,7 +52,10 @@ impl Renamer {
                 | Event::KeyRotated(_)
                 | Event::KeyRevoked(_)
                 | Event::LogArchived(_)
-                | Event::LogTrimmed(_),
+                | Event::LogTrimmed(_)
+                | Event::BuildJoined(_)
+                | Event::BuildLeft(_)
+                | Event::ClusterUpgraded(_),
             ) => return Ok(None),
             Some(_) => {}
         }

@@ -219,9 +219,11 @@ fn later(
             Some(event.into())
         }
         Event::NodeRestored(it) if changes.drain_nodes.contains(&it.node) => None,
-        Event::NodeLost(_) | Event::NodeFenced(_) | Event::SubmissionsShed(_) => {
-            Some(event.clone())
-        }
+        Event::NodeLost(_)
+        | Event::NodeFenced(_)
+        | Event::BuildJoined(_)
+        | Event::BuildLeft(_)
+        | Event::SubmissionsShed(_) => Some(event.clone()),
         Event::NodeQuarantined(_) => {
             let mut event = event.clone();
             event.set_basis(None);

@@ -125,8 +125,8 @@ pub async fn run(context: &Context, args: &AgentArgs) -> anyhow::Result<u8> {
     }
     let started = args.common.start(context, "agent", reader).await?;
     let config = agent_config(context, args)?;
-    serve(config, started.log, started.shutdown).await?;
-    Ok(DONE)
+    let run = |log, shutdown| serve(config, log, shutdown);
+    started.run(run).await
 }
 
 /// Runs an agent until `shutdown`; its containers run on.

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::role::{DeciderArgs, Role};
 use crate::cli::node::TenantStorageArg;
 use crate::context::Context;
-use crate::error::DONE;
 use crate::{clock, cluster_metrics};
 
 /// Answer queries, and publish tenants' job states
@@ -46,8 +45,8 @@ pub async fn serve(context: &Context, args: &ApiArgs) -> anyhow::Result<u8> {
         ..args.decider.role(context)
     };
     let started = args.decider.common.start(context, "api", None).await?;
-    run(started.log, &role, started.shutdown).await?;
-    Ok(DONE)
+    let run = |log, shutdown| async move { run(log, &role, shutdown).await };
+    started.run(run).await
 }
 
 /// For reading the log after the start.

@@ -14,7 +14,6 @@ use super::{DeciderArgs, Role};
 use crate::build_id;
 use crate::cli::log_range::ArchiveOptionsArg;
 use crate::context::Context;
-use crate::error::DONE;
 
 /// Seal the log's segments in an archive: a folder or a bucket
 #[derive(Debug, Clone, Args)]
@@ -41,8 +40,8 @@ pub async fn serve(context: &Context, args: &ArchiverArgs) -> anyhow::Result<u8>
     let place = args.archive.clone();
     let place = place.unwrap_or_else(|| default_place(&role.data));
     let archive = Archive::create(&place, args.options.archive_options.as_deref())?;
-    run(started.log, archive, &role, started.shutdown).await?;
-    Ok(DONE)
+    let run = |log, shutdown| async move { run(log, archive, &role, shutdown).await };
+    started.run(run).await
 }
 
 /// Returns the archive below a cluster's folder.

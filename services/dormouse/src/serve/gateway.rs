@@ -12,7 +12,6 @@ use super::CommonArgs;
 use crate::build_id;
 use crate::cli::duration::between;
 use crate::context::Context;
-use crate::error::DONE;
 
 fn timeout(text: &str) -> Result<Duration, String> {
     between(text, Duration::ZERO..=Duration::from_hours(1))
@@ -71,8 +70,8 @@ pub async fn run(context: &Context, args: &GatewayArgs) -> anyhow::Result<u8> {
     let reader = Some(format!("gateway-{}", args.name));
     let started = args.common.start(context, "gateway", reader).await?;
     let gateway = Gateway::bind(config(context, args)?).await?;
-    gateway.run(started.log, started.shutdown).await?;
-    Ok(DONE)
+    let run = |log, shutdown| async move { Ok(gateway.run(log, shutdown).await?) };
+    started.run(run).await
 }
 
 fn config(context: &Context, args: &GatewayArgs) -> anyhow::Result<Config> {

@@ -112,6 +112,7 @@ fn watched(state: &ClusterState) -> Watched {
         expected: up.collect(),
         gateway_ttl: dormouse_gateway::LEASE,
         gateways: state.gateways.iter().cloned().collect(),
+        builds: state.builds.builds(),
     }
 }
 

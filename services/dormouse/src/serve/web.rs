@@ -110,6 +110,7 @@ async fn page(
         return tokio::select! {
             served = server.run(shutdown) => Ok(served?),
             read = reading => read,
+            newer = log.outdated() => Err(newer.into()),
         };
     };
     let config = config(args.page, args.page_host.clone(), access);

@@ -11,7 +11,6 @@ use dormouse_webhook::{Config, Secret};
 use super::CommonArgs;
 use super::role::TakeoverArg;
 use crate::context::Context;
-use crate::error::DONE;
 
 /// Post tenants' events to their webhooks
 #[derive(Debug, Clone, Args)]
@@ -42,6 +41,7 @@ pub async fn run(context: &Context, args: &WebhookArgs) -> anyhow::Result<u8> {
             Secret::new(Key::of_tenant(&secret, tenant).webhook_secret())
         }),
     };
-    dormouse_webhook::run(started.log, config, started.shutdown).await?;
-    Ok(DONE)
+    let run =
+        |log, shutdown| async move { Ok(dormouse_webhook::run(log, config, shutdown).await?) };
+    started.run(run).await
 }

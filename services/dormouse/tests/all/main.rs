@@ -39,6 +39,7 @@ mod tasks;
 mod tenants;
 mod torture;
 mod trace;
+mod upgrades;
 mod webhook;
 mod who;
 mod words;

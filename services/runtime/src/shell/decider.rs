@@ -307,6 +307,7 @@ impl<D: Decider> DeciderActor<D> {
                 type_name: unknown.type_name,
                 build: self.options.build.clone(),
             },
+            Halt::NewerFormat(newer) => ServiceError::NewerFormat(newer),
             Halt::Contradiction { sequence, what } => ServiceError::Contradiction {
                 service: D::WRITER.as_str(),
                 sequence,

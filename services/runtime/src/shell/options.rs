@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_messages::Sequence;
+use dormouse_messages::{NewerFormat, Sequence};
 
 use crate::clock::{Clock, SteadyClock};
 use crate::error::{LogError, LogWentBack};
@@ -60,6 +60,8 @@ pub enum ServiceError {
         type_name: String,
         build: String,
     },
+    #[error(transparent)]
+    NewerFormat(NewerFormat),
     #[error(
         "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export --file log.parquet --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
     )]

@@ -24,6 +24,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::builds::Builds;
 use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};
 use crate::job::Job;
 use crate::membership::Membership;
@@ -96,6 +97,7 @@ pub struct ClusterState {
     pub gateways: BTreeSet<GatewayId>,
     /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
+    pub builds: Builds,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
@@ -105,7 +107,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 25;
+    const VERSION: u32 = 26;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);

@@ -27,6 +27,9 @@ impl ClusterState {
                 self.relabelled();
             }
             OperatorEvent::NodeRemoved(event) => self.remove_node(&event.node),
+            OperatorEvent::UpgradeApproved(event) => {
+                self.builds.approved(event, (self.sequence, self.now));
+            }
             OperatorEvent::TenantConfigured(event) => {
                 self.tenants.configured(event);
                 self.triggers();

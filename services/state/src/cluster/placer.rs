@@ -36,6 +36,13 @@ impl ClusterState {
             }
             PlacerEvent::ClockStepped(event) => self.step_named = event.sequence,
             PlacerEvent::GatewayLost(event) => drop(self.gateways.remove(&event.gateway)),
+            PlacerEvent::BuildJoined(event) => {
+                self.builds.joined(event, (self.sequence, self.now));
+            }
+            PlacerEvent::BuildLeft(event) => {
+                self.builds.left(&event.process, (self.sequence, self.now));
+            }
+            PlacerEvent::ClusterUpgraded(event) => self.builds.upgraded(event.format),
         }
     }
 

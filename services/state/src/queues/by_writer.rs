@@ -26,7 +26,8 @@ impl Queues {
             | OperatorEvent::WebhookConfigured(_)
             | OperatorEvent::KeyCreated(_)
             | OperatorEvent::KeyRotated(_)
-            | OperatorEvent::KeyRevoked(_) => {}
+            | OperatorEvent::KeyRevoked(_)
+            | OperatorEvent::UpgradeApproved(_) => {}
         }
     }
 
@@ -64,7 +65,10 @@ impl Queues {
             PlacerEvent::PlacementDecided(_)
             | PlacerEvent::PlacementRefused(_)
             | PlacerEvent::ClockStepped(_)
-            | PlacerEvent::GatewayLost(_) => {}
+            | PlacerEvent::GatewayLost(_)
+            | PlacerEvent::BuildJoined(_)
+            | PlacerEvent::BuildLeft(_)
+            | PlacerEvent::ClusterUpgraded(_) => {}
         }
     }
 

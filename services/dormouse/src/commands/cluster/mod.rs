@@ -4,12 +4,13 @@ pub mod doctor;
 pub mod init;
 pub mod prune;
 pub mod status;
+pub mod upgrade;
 
 use clap::Subcommand;
 
 use crate::context::Context;
 
-/// Set up, show, check and clean the cluster
+/// Set up, show, check, clean and upgrade the cluster
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "Examples:\n  dormouse cluster status\n  dormouse cluster doctor\n  dormouse cluster prune --older-than 7d"
@@ -21,6 +22,7 @@ pub enum ClusterCommand {
     #[command(alias = "check")]
     Doctor(doctor::DoctorArgs),
     Prune(prune::PruneArgs),
+    Upgrade(upgrade::UpgradeArgs),
 }
 
 /// Runs `cluster …`.
@@ -33,5 +35,6 @@ pub async fn run(context: &Context, command: &ClusterCommand) -> anyhow::Result<
         ClusterCommand::Status(args) => status::run(context, *args).await,
         ClusterCommand::Doctor(_) => doctor::run(context).await,
         ClusterCommand::Prune(args) => prune::run(context, args).await,
+        ClusterCommand::Upgrade(_) => upgrade::run(context).await,
     }
 }

@@ -54,6 +54,7 @@ pub struct Cluster {
     folder: Option<TempDir>,
     dir: PathBuf,
     url: Option<String>,
+    binary: PathBuf,
     environment: BTreeMap<String, String>,
     children: BTreeMap<String, Child>,
     number: AtomicU64,
@@ -75,6 +76,7 @@ impl Cluster {
             dir: folder.path().canonicalize().expect("it is there"),
             folder: Some(folder),
             url: None,
+            binary: PathBuf::from(env!("CARGO_BIN_EXE_dormouse")),
             environment: BTreeMap::new(),
             children: BTreeMap::new(),
             number: AtomicU64::new(0),
@@ -140,6 +142,10 @@ impl Cluster {
         self.url = Some(url);
     }
 
+    pub fn set_binary(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
+    }
+
     pub fn env(&mut self, name: &str, value: &str) {
         self.environment.insert(name.to_owned(), value.to_owned());
     }
@@ -156,7 +162,7 @@ impl Cluster {
     }
 
     fn command(&self, data: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        let mut command = Command::new(&self.binary);
         command
             .current_dir(root())
             .env("DORMOUSE_NATS_SERVER", nats_server())

@@ -6,6 +6,7 @@ use dormouse_projections::queries::{ClusterAnswer, NodesAnswer};
 use dormouse_runtime::{FoundStream, Log, StreamState};
 use serde_json::{Value, json};
 
+use super::builds;
 use super::machine::{LEAST_BROKER, is_older};
 use super::report::Looks;
 use crate::commands::common::{agents, query};
@@ -213,6 +214,7 @@ async fn queries(log: &Log, looks: &mut Looks<'_>) {
     } else {
         looks.ok("queries", read)
     }
+    builds::look(&cluster.builds, looks);
     if let Some(last) = &cluster.log.last_flagged {
         let found = format!(
             "{} events are not used, the last one is {}",
