@@ -260,8 +260,8 @@ pub struct ArchivePolicy {
     /// A smaller segment is sealed this many hours after its first event.
     #[serde(deserialize_with = "whole")]
     pub segment_hours: u32,
-    /// The broker keeps an archived event at least this many hours; without a number, for ever.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "maybe")]
+    /// The broker keeps an archived event at least this many hours; null: for ever.
+    #[serde(deserialize_with = "maybe")]
     pub keep_hours: Option<u32>,
 }
 
@@ -270,7 +270,7 @@ impl Default for ArchivePolicy {
         Self {
             segment_events: 200_000,
             segment_hours: 24,
-            keep_hours: None,
+            keep_hours: Some(168),
         }
     }
 }
@@ -298,7 +298,7 @@ impl ArchivePolicy {
             .keep_hours
             .filter(|hours| !(1..=87_600).contains(hours))?;
         Some(format!(
-            "archive.keep_hours is {hours}; it must lie between 1 and 87600, ten years; leave it out to keep every event"
+            "archive.keep_hours is {hours}; it must lie between 1 and 87600, ten years; null keeps every event"
         ))
     }
 }

@@ -108,7 +108,6 @@ pub fn describe(event: &Event) -> String {
         Event::NodeLost(e) if e.last_seen == Timestamp::default() => "not seen".to_owned(),
         Event::NodeLost(e) => format!("last seen {}", e.last_seen.to_words()),
         Event::NodeFenced(e) => format!("its containers have ended: {}", e.reason),
-        Event::ClockStepped(e) => format!("by {} ms, at event {}", e.by_ms, e.sequence),
         Event::NodeRecovered(_) => "a member again".to_owned(),
         Event::NodeQuarantined(e) => format!("until {}: {}", e.until, e.reason),
         Event::NodeReadmitted(_) => "tried again".to_owned(),
@@ -287,6 +286,7 @@ fn released(event: &JobReleased) -> String {
 
 fn life(event: &Event) -> String {
     match event {
+        Event::ClockStepped(e) => format!("by {} ms, at event {}", e.by_ms, e.sequence),
         Event::LogArchived(e) => archived(e),
         Event::LogTrimmed(e) => {
             format!(
