@@ -73,6 +73,13 @@ pub async fn run(context: &Context, args: &TailArgs) -> anyhow::Result<u8> {
         (None, Some(since)) => first_since(&log, since, head).await?,
         (None, None) => head.next(),
     };
+    let first = log.first();
+    if from < first {
+        print::aside(format!(
+            "the log begins at event {first}: those before are in its archive (`dormouse log export`)"
+        ));
+    }
+    let from = from.max(first);
     if from > head.next() {
         print::aside(format!(
             "the log ends at event {head}; waiting for event {from}"
@@ -104,7 +111,7 @@ pub async fn run(context: &Context, args: &TailArgs) -> anyhow::Result<u8> {
 
 /// After a backward step of the brokers' clock, this may find a later event.
 async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Result<Sequence> {
-    let (mut low, mut high) = (1, head.0 + 1);
+    let (mut low, mut high) = (log.first().0, head.0 + 1);
     while low < high {
         let middle = low + (high - low) / 2;
         // Flagged events have no time.
