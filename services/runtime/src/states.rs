@@ -123,7 +123,14 @@ impl Log {
         let folded = kept.as_ref().map_or(Sequence(0), |kept| kept.sequence);
         let until = Instant::now() + PATIENCE;
         loop {
-            self.head().await?;
+            match self.head().await {
+                // The log may have no leader for a while.
+                Err(LogError::Request { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                asked => asked?,
+            };
             let first = self.first();
             let reaches = |folded: Sequence| folded.next() >= first;
             let beyond = if reaches(folded) { NEAR } else { 0 };

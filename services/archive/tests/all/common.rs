@@ -37,6 +37,8 @@ pub fn simulated_keeping(jobs: u32, keep_hours: Option<u32>) -> Vec<Arc<Recorded
         days: 0.5,
     };
     let mut scenario = generate(Kind::Trace, 3, size);
+    // Quick decisions: the optimizer's own are made again in the tests of replay.
+    scenario["policy"]["allocation"] = json!("drf");
     scenario["policy"]["archive"] = json!({"segment_events": SEGMENT_EVENTS, "segment_hours": 24});
     if let Some(hours) = keep_hours {
         scenario["policy"]["archive"]["keep_hours"] = json!(hours);

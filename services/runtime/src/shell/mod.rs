@@ -151,7 +151,7 @@ async fn started<D: Decider>(
     snapshots: Option<&Snapshots>,
 ) -> Result<Snapshot<D::State>, ServiceError> {
     let mut snapshot = log.start::<D::State>(snapshots).await?;
-    if snapshot.own_last == Sequence(0) {
+    if snapshot.own_last == Sequence(0) && snapshot.sequence > Sequence(0) {
         let filter = log.prefix().writer(D::WRITER, None);
         let last = log.last_message(&filter).await;
         let last = last.map_err(|why| LogError::request("read the last event of", &filter, why))?;

@@ -122,7 +122,9 @@ pub async fn everything(log: &Log) -> Vec<LogItem> {
 
 async fn try_everything(log: &Log) -> Option<Vec<LogItem>> {
     let mut all = Vec::new();
-    let mut read = log.read(Sequence(1), Sequence(u64::MAX)).await.ok()?;
+    log.head().await.ok()?;
+    let read = log.read(log.first(), Sequence(u64::MAX)).await;
+    let mut read = read.ok()?;
     while let Some(followed) = read.recv().await {
         all.push(followed);
     }
