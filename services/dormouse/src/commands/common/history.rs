@@ -1,22 +1,21 @@
 //! Reads history: the cluster's log, an archive, or an exported log.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use dormouse_archive::{Archive, Start};
-use dormouse_messages::{Event, Fold, JobId, LogClock, Recorded, Sequence, Timestamp, Writer};
+use dormouse_messages::{Fold, JobId, LogClock, Recorded, Sequence, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, ClusterAnswer};
 use dormouse_replay::history::slice::States;
-use dormouse_replay::log_file::Row;
 use dormouse_replay::{LogFileError, LogReader};
-use dormouse_runtime::{Log, LogError, LogItem};
+use dormouse_runtime::{Log, LogItem};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::archived::{Beginning, read_archive};
 use super::{key_identity, query};
 use crate::cli::job_name::NamedJob;
 use crate::cli::log_range::{At, LogFileArg, PointArgs, RangeArgs};
@@ -38,45 +37,6 @@ pub enum History {
         log: String,
         start: Box<Start>,
     },
-}
-
-/// The archive of the cluster's log, and the place in it to read from.
-pub struct Beginning {
-    place: String,
-    options: Option<PathBuf>,
-    start: Start,
-}
-
-impl Beginning {
-    /// Returns the place of the log's beginning, if the log is trimmed.
-    async fn of(log: &Log, arguments: &LogFileArg) -> anyhow::Result<Option<Box<Self>>> {
-        log.head().await?;
-        if log.first() <= Sequence(1) {
-            return Ok(None);
-        }
-        let archived = log.last_event_of(Writer::Archiver, "log.archived").await?;
-        let Some(Event::LogArchived(archived)) = archived else {
-            return Err(LogError::Trimmed { first: log.first() }.into());
-        };
-        Ok(Some(Box::new(Self {
-            place: archived.place.clone(),
-            options: arguments.options.archive_options.clone(),
-            start: Start::default(),
-        })))
-    }
-
-    fn open(&self) -> anyhow::Result<Archive> {
-        let opened = || {
-            let place = self.place.parse().map_err(anyhow::Error::msg)?;
-            Ok::<_, anyhow::Error>(Archive::open(&place, self.options.as_deref())?)
-        };
-        opened().with_context(|| {
-            format!(
-                "the log's beginning is in its archive {}, which cannot be read from here; run the command on the archiver's machine, or give --archive",
-                self.place
-            )
-        })
-    }
 }
 
 impl History {
@@ -551,28 +511,6 @@ impl Reading {
             time: until.unwrap_or(time),
         })
     }
-}
-
-/// Calls `each` with an archive's events until it breaks or `to` is passed. Returns the next event otherwise.
-async fn read_archive(
-    archive: &Archive,
-    start: &Start,
-    from: u64,
-    to: Option<u64>,
-    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
-) -> anyhow::Result<Option<u64>> {
-    let (wanted, mut is_done) = (from..=to.unwrap_or(u64::MAX), false);
-    let read = archive.read(start, |row| {
-        is_done = match row {
-            Row::Event(recorded) if wanted.contains(&recorded.sequence.0) => {
-                each(&Arc::new(recorded))?.is_break()
-            }
-            row => row.sequence().0 > *wanted.end(),
-        };
-        Ok::<_, anyhow::Error>(!is_done)
-    });
-    let next = read.await?.0;
-    Ok((!is_done && next <= *wanted.end()).then_some(next.max(from)))
 }
 
 /// Calls `each` with the events from `from` to `to`.

@@ -1,11 +1,13 @@
 //! What several commands share.
 //!
-//! - `query` asks the query service; `agents` asks nodes; `history` reads logs.
+//! - `query` asks the query service; `agents` asks nodes; `history` reads logs, `archived` their
+//!   trimmed beginnings.
 //! - `key_identity` applies keys; `known`, `documents`, `workdir` and `requirements` check input.
 //! - `operator` appends operators' events; `decided` waits for admission.
 //! - `watched` and `screen` refresh lists.
 
 pub mod agents;
+mod archived;
 pub mod decided;
 pub mod documents;
 pub mod history;
