@@ -77,8 +77,7 @@ fn failed(doing: &'static str) -> impl Fn(PieceError) -> CodeError {
         PieceError::Denied => CodeError::Denied(doing),
         PieceError::NoStream => CodeError::NoStore,
         PieceError::Full => CodeError::Full,
-        PieceError::Absent => CodeError::Unanswered("the broker has no such message".to_owned()),
-        PieceError::Unanswered(why) => CodeError::Unanswered(why),
+        error => CodeError::Unanswered(error.to_string()),
     }
 }
 

@@ -23,12 +23,19 @@ pub(crate) const IN_FLIGHT: usize = 8;
 const PART: usize = 100_000;
 
 /// A failed request.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum PieceError {
+    #[error(
+        "the broker has no stream for them; `dormouse policy set FILE --ensure-streams` makes one"
+    )]
     NoStream,
+    #[error("a piece is missing")]
     Absent,
+    #[error("the broker denies them to this key")]
     Denied,
+    #[error("the broker has no room for them")]
     Full,
+    #[error("{0}")]
     Unanswered(String),
 }
 

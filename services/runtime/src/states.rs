@@ -184,7 +184,7 @@ impl States {
                 Ok(Some(head).filter(|head| head.log == self.log.identity()))
             }
             Err(PieceError::Absent) => Ok(None),
-            Err(error) => Err(words(error)),
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -197,7 +197,11 @@ impl States {
         }
         let subjects = (0..head.pieces).map(|number| self.piece::<F>(head.sequence, number));
         let read = stream::iter(subjects).map(|subject| async move {
-            let (piece, _) = self.pieces.get(&subject).await.map_err(words)?;
+            let (piece, _) = self
+                .pieces
+                .get(&subject)
+                .await
+                .map_err(|error| error.to_string())?;
             Ok::<Bytes, String>(piece)
         });
         let mut bytes = Vec::with_capacity(head.bytes.min(1 << 30));
@@ -248,18 +252,6 @@ impl States {
                 None => Ok(()),
             }
         };
-        put.await.map_err(|error| failed(words(error)))
-    }
-}
-
-fn words(error: PieceError) -> String {
-    match error {
-        PieceError::NoStream => {
-            "the broker has no stream of states; `dormouse policy set FILE --ensure-streams` makes one".to_owned()
-        }
-        PieceError::Absent => "a piece is missing".to_owned(),
-        PieceError::Denied => "the broker denies them to this key".to_owned(),
-        PieceError::Full => "the broker has no room for them".to_owned(),
-        PieceError::Unanswered(why) => why,
+        put.await.map_err(|error| failed(error.to_string()))
     }
 }
