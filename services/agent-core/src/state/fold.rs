@@ -277,18 +277,28 @@ impl AgentState {
     }
 
     fn admitted(&mut self, event: &JobAdmitted) {
-        // A node that was lost may still run an ended job of the name.
-        if self.jobs.get(&event.job).is_none_or(|job| job.ended) {
-            let job = Job {
-                kept: SerializedSpec::packed(&event.spec),
-                in_place: event.spec.is_in_place(),
-                newest: Incarnation::default(),
-                ended: false,
-                resumable: Vec::new(),
-                partitions: BTreeMap::new(),
-            };
-            self.jobs.insert(event.job.clone(), job);
-            self.here.remove(&event.job);
+        let (kept, in_place) = (
+            SerializedSpec::packed(&event.spec),
+            event.spec.is_in_place(),
+        );
+        match self.jobs.get_mut(&event.job) {
+            Some(job) if !job.ended => {
+                (job.kept, job.in_place) = (kept, in_place);
+                job.keep();
+            }
+            // A node that was lost may still run an ended job of the name.
+            Some(_) | None => {
+                let job = Job {
+                    kept,
+                    in_place,
+                    newest: Incarnation::default(),
+                    ended: false,
+                    resumable: Vec::new(),
+                    partitions: BTreeMap::new(),
+                };
+                self.jobs.insert(event.job.clone(), job);
+                self.here.remove(&event.job);
+            }
         }
         let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
         let tenant = event.job.tenant().to_owned();
