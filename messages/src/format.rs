@@ -104,7 +104,7 @@ impl std::fmt::Display for Build {
 }
 
 /// The cluster writes a format that this build does not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewerFormat {
     /// The event that says so.
     pub sequence: Sequence,

@@ -397,6 +397,9 @@ pub struct JobDocument {
     /// Python packages, which each node installs into an environment.
     #[serde(default)]
     pub python: Option<WrittenPython>,
+    /// Speed of 1, 2, … containers in speeds of one container, until it is measured.
+    #[serde(default)]
+    pub speed: Vec<f64>,
 }
 
 const fn default_weight() -> u32 {
@@ -505,6 +508,9 @@ pub struct JobSpec {
     /// Python packages, which each node installs into an environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<Python>,
+    /// Stated speed of 1, 2, … containers, in thousandths of the speed of one container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub speed_milli: Vec<u32>,
 }
 
 #[expect(

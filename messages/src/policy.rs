@@ -9,6 +9,8 @@ use crate::classes::{self, PriorityClass};
 use crate::grants::GrantsRule;
 use crate::lenient_int::{maybe, whole};
 
+pub use crate::objective::{Objective, Value};
+
 /// Limit on weights; shares of more are meaningless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
@@ -139,56 +141,6 @@ pub enum Placement {
 impl Placement {
     fn is_pack(&self) -> bool {
         *self == Self::Pack
-    }
-}
-
-/// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l − Σ r (ε + stall · u n̄ /
-/// `amortise_s`).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    expecting = "a map such as {utilization: 1, loss: 0.3, amortise_s: 900}"
-)]
-pub struct Objective {
-    /// Weight of the cluster's utilization.
-    pub utilization: f64,
-    /// Weight of the fairness loss.
-    pub loss: f64,
-    /// Seconds over which a restart's lost work is paid back; null leaves only the tie-break.
-    pub amortise_s: Option<f64>,
-    /// Fraction of its speed, 0 to below 1, that training loses on several nodes: a container elsewhere must
-    /// bring more than it costs.
-    #[serde(skip_serializing_if = "is_nothing")]
-    pub crossing: f64,
-}
-
-impl Objective {
-    /// Returns the published objective: utilization alone.
-    #[must_use]
-    pub const fn paper() -> Self {
-        Self {
-            utilization: 1.0,
-            loss: 0.0,
-            amortise_s: None,
-            crossing: 0.0,
-        }
-    }
-}
-
-fn is_nothing(part: &f64) -> bool {
-    *part == 0.0
-}
-
-impl Default for Objective {
-    /// Less loss and fewer restarts at equal utilization than the paper's {1, 0, null}.
-    fn default() -> Self {
-        Self {
-            utilization: 1.0,
-            loss: 0.3,
-            amortise_s: Some(900.0),
-            crossing: 0.0,
-        }
     }
 }
 
@@ -508,31 +460,7 @@ impl Policy {
                     .to_owned(),
             );
         }
-        let objective = &self.objective;
-        if !(0.0..1.0).contains(&objective.crossing) {
-            return Some(format!(
-                "objective.crossing is {}; it must lie between 0 and below 1",
-                objective.crossing
-            ));
-        }
-        if objective.utilization == 0.0 && objective.loss == 0.0 {
-            return Some("the objective's weights are both 0; one must be above".to_owned());
-        }
-        let weights = [
-            objective.utilization,
-            objective.loss,
-            objective.amortise_s.unwrap_or(1.0),
-        ];
-        if weights
-            .iter()
-            .any(|weight| !weight.is_finite() || *weight < 0.0)
-            || objective.amortise_s == Some(0.0)
-        {
-            return Some(
-                "the objective's weights must be 0 or more, amortise_s above 0 or null".to_owned(),
-            );
-        }
-        None
+        self.objective.problem()
     }
 }
 

@@ -117,6 +117,12 @@ impl Prefix {
         format!("{}.states.{name}-v{version}.{rest}", self.0)
     }
 
+    /// Returns the subject of the log's newest format, for those who start behind its upgrade.
+    #[must_use]
+    pub fn state_format(&self) -> String {
+        format!("{}.states.format", self.0)
+    }
+
     /// Returns the lease bucket.
     #[must_use]
     pub fn lease_bucket(&self) -> String {

@@ -323,6 +323,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::JobAdmitted(e) => Some(&e.job),
         Event::JobRefused(e) => e.job.as_ref(),
         Event::JobReleased(e) => Some(&e.job),
+        Event::JobSpeedFitted(e) => Some(&e.job),
         Event::PlanAccepted(e) => Some(&e.job),
         Event::PlanMissed(e) => Some(&e.job),
         Event::JobRevised(e) => Some(&e.job),

@@ -339,6 +339,7 @@ registry! {
     Optimizer OptimizerEvent {
         AllocationDecided "allocation.decided.v1" shard decision;
         AllocationUnchanged "allocation.unchanged.v1" shard decision;
+        JobSpeedFitted "job.speed_fitted.v1" shard decision;
     }
     Placer PlacerEvent {
         PlacementDecided "placement.decided.v1" shard decision;

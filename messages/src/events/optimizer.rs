@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Basis;
 use crate::ids::{Epoch, JobId, NodeId};
+use crate::speed::{Curve, CurveSource, SpeedPoint};
 
 /// A new allocation, as a list of changes.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -276,4 +277,22 @@ pub struct Solver {
     pub stopped_by: StoppedBy,
     /// The pipeline stage that found the solution.
     pub stage: String,
+}
+
+/// The speed of a job by its number of containers, as the next allocations value it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobSpeedFitted {
+    /// The job.
+    pub job: JobId,
+    /// Seconds per step: T(n) = a + b/n + c(n − 1).
+    pub curve: Curve,
+    /// Root mean square of log(measured / fitted) over the points.
+    pub error: f64,
+    /// Origin of the points.
+    pub source: CurveSource,
+    /// Points that the curve was fitted to, by number of containers.
+    pub points: Vec<SpeedPoint>,
+    /// Basis of the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }

@@ -1,12 +1,13 @@
 //! The query `job`, and the rows of the lists.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
 use dormouse_messages::roles::Part;
+use dormouse_messages::speed::CurveSource;
 use dormouse_messages::suggest;
 use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, Timestamp};
@@ -159,6 +160,9 @@ pub struct JobDetail {
     /// Set if the policy prices several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
+    /// The curve by which the policy values the job's containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<SpeedRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Health>,
 }
@@ -179,6 +183,29 @@ pub struct Spread {
     pub crossing: f64,
     /// Equally fast containers on one node.
     pub works_as: f64,
+}
+
+/// The speed of a job by its number of containers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpeedRow {
+    pub source: CurveSource,
+    /// Root mean square of log(measured / fitted).
+    pub error: f64,
+    /// The number of containers of the greatest speed, up to the job's most.
+    pub fastest: u32,
+    /// The speed of one more container, as a part of the present speed; absent without containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub further: Option<f64>,
+    pub curve: Vec<SpeedAt>,
+}
+
+/// Speeds in speeds of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SpeedAt {
+    pub containers: u32,
+    pub fitted: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<f64>,
 }
 
 /// One incarnation of a partition.
@@ -239,6 +266,7 @@ pub(super) fn job(
     let spec = job.live.as_ref().and_then(|live| live.spec.get());
     Ok(JobDetail {
         spread: spread(model, &row),
+        speed: speed(model, &query.job),
         service: model.services.get(&query.job).map(|it| it.health(now)),
         row,
         ingress_sequence: job.ingress_sequence,
@@ -284,6 +312,38 @@ fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
     crosses.then(|| Spread {
         crossing,
         works_as: f64::from(containers) * (1.0 - crossing),
+    })
+}
+
+/// Points at 1, 2, 4 and so on, at the present and the fastest number, and where the job was measured.
+fn speed(model: &ReadModel, id: &JobId) -> Option<SpeedRow> {
+    let state = model.state();
+    let job = state.job(id)?;
+    let fitted = state.speeds.job(id)?.fitted.as_ref()?;
+    let (curve, most, now) = (fitted.curve, job.containers.max, job.workers());
+    let fastest = fitted.peak(most).unwrap_or_else(|| curve.peak(most));
+    let mut counts: BTreeSet<u32> = (0..32).map(|power| 1 << power).collect();
+    counts.extend([fastest, now, most]);
+    counts.retain(|count| (1..=most).contains(count));
+    let measured: BTreeMap<u32, f64> = fitted
+        .points
+        .iter()
+        .map(|point| (point.containers, curve.step_s(1) / point.step_s))
+        .collect();
+    if fitted.source != CurveSource::Document {
+        counts.extend(measured.keys());
+    }
+    let at = |containers: u32| SpeedAt {
+        containers,
+        fitted: fitted.useful(containers),
+        measured: measured.get(&containers).copied(),
+    };
+    Some(SpeedRow {
+        source: fitted.source,
+        error: fitted.error,
+        fastest,
+        further: (now > 0).then(|| fitted.useful(now + 1) / fitted.useful(now) - 1.0),
+        curve: counts.into_iter().map(at).collect(),
     })
 }
 

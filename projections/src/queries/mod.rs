@@ -28,7 +28,9 @@ use serde_json::Value;
 pub use cluster::{BuildsAnswer, ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
 pub use difference::{Change, Difference, Side, difference};
 pub use error::QueryError;
-pub use jobs::{ContainerCounts, IDLE, JobDetail, JobQuery, JobRow, LifeRow, Spread};
+pub use jobs::{
+    ContainerCounts, IDLE, JobDetail, JobQuery, JobRow, LifeRow, SpeedAt, SpeedRow, Spread,
+};
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use list::{JobsAnswer, JobsQuery, jobs};
 pub use nodes::{

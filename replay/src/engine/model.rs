@@ -10,6 +10,12 @@ pub enum Scaling {
     Linear,
     /// The speed of 1, 2, … containers; the last one holds for more.
     Table(Vec<f64>),
+    /// Of 1, 2, … containers on as few nodes as they need, `per_node` on each, and on more nodes.
+    Placed {
+        packed: Vec<f64>,
+        spread: Vec<f64>,
+        per_node: u32,
+    },
     /// n · e^(log2 n), where e is the efficiency of one doubling.
     Efficiency(f64),
     /// 1 / (a + b/n + c(n − 1)), the inverse time of a step. Work is counted in steps.
@@ -27,12 +33,7 @@ impl Scaling {
         let n = f64::from(containers);
         match self {
             Self::Linear => n,
-            Self::Table(speeds) => {
-                let index = usize::try_from(containers)
-                    .unwrap_or(usize::MAX)
-                    .saturating_sub(1);
-                speeds.get(index).or(speeds.last()).copied().unwrap_or(n)
-            }
+            Self::Table(speeds) | Self::Placed { packed: speeds, .. } => listed(speeds, containers),
             Self::Efficiency(per_doubling) if containers > 0 => {
                 n * libm::pow(*per_doubling, libm::log2(n))
             }
@@ -42,6 +43,27 @@ impl Scaling {
             Self::Efficiency(_) | Self::Steps { .. } => 0.0,
         }
     }
+}
+
+impl Scaling {
+    fn placed(&self, containers: u32, nodes: usize) -> f64 {
+        match self {
+            Self::Placed {
+                spread, per_node, ..
+            } if nodes > containers.div_ceil((*per_node).max(1)) as usize => {
+                listed(spread, containers)
+            }
+            _ => self.speed(containers),
+        }
+    }
+}
+
+fn listed(speeds: &[f64], containers: u32) -> f64 {
+    let index = usize::try_from(containers)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(1);
+    let speed = speeds.get(index).or(speeds.last());
+    speed.copied().unwrap_or(f64::from(containers))
 }
 
 /// The costs of one container that joins, leaves or is a replica.
@@ -193,7 +215,8 @@ impl ModelJob {
     #[must_use]
     pub fn speed(&self, life: Incarnation, containers: u32, nodes: usize) -> f64 {
         let crossing = if nodes > 1 { self.crossing } else { 1.0 };
-        self.scaling.speed(containers) * self.life(life, |it| it.pace).unwrap_or(1.0) * crossing
+        let pace = self.life(life, |it| it.pace).unwrap_or(1.0);
+        self.scaling.placed(containers, nodes) * pace * crossing
     }
 }
 

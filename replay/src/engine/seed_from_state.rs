@@ -266,5 +266,6 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         roles: roles.collect(),
         workdir: None,
         python: None,
+        speed_milli: Vec::new(),
     }
 }

@@ -181,6 +181,19 @@ fn listed(flag: &str, names: &[impl ToString]) -> Vec<String> {
 }
 
 impl Changes {
+    /// Reports whether the policy is set to value speed.
+    #[must_use]
+    pub fn values_speed(&self) -> bool {
+        self.policy.iter().any(|(path, value)| {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            match path.as_slice() {
+                ["objective", "value"] => value == "speed",
+                ["objective"] => value.get("value").is_some_and(|it| it == "speed"),
+                _ => false,
+            }
+        })
+    }
+
     /// True if nothing is changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -37,6 +37,9 @@ pub struct CostsDocument {
     pub resize_s: f64,
     /// Seconds from a replica's start until ready.
     pub ready_s: f64,
+    /// Seconds of work between progress reports, with steps of one second of one container's work; absent: no
+    /// reports.
+    pub progress_s: Option<f64>,
 }
 
 /// A node document.
@@ -123,12 +126,24 @@ pub enum ScalingDocument {
     /// The speed of 1, 2, … containers; the last one holds for more.
     Table {
         speed: Vec<f64>,
+        /// The speeds on more nodes than the containers need.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        spread: Option<SpreadDocument>,
     },
     /// n · e^(log2 n).
     Efficiency {
         /// e.
         per_doubling: f64,
     },
+}
+
+/// The speeds of a gang on more nodes than its containers need.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpreadDocument {
+    pub speed: Vec<f64>,
+    /// Containers that fit on a node.
+    pub per_node: u32,
 }
 
 /// Task k is submitted at `at_s + k · interval_s` and runs for `duration_s` in one container.

@@ -83,6 +83,9 @@ fn check_costs(costs: &CostsDocument) -> Result<(), ScenarioError> {
     ] {
         not_negative(field, value)?;
     }
+    if let Some(every_s) = costs.progress_s {
+        positive("costs.progress_s", every_s)?;
+    }
     if costs.save_s > costs.adjustment_s {
         return Err(ScenarioError::Number {
             field: "costs.save_s".to_owned(),
@@ -307,6 +310,7 @@ fn model(
         resize_s: own.resize_s.unwrap_or(costs.resize_s),
         ready_s: own.ready_s.unwrap_or(costs.ready_s),
         crossing,
+        progress_s: costs.progress_s,
         ..ModelJob::linear(work_container_s)
     })
 }
@@ -402,15 +406,24 @@ fn scaling(document: Option<&ScalingDocument>) -> Result<Scaling, String> {
     let usable = |value: f64| value.is_finite() && value > 0.0;
     match document {
         None | Some(ScalingDocument::Linear) => Ok(Scaling::Linear),
-        Some(ScalingDocument::Table { speed }) => {
-            // Speed 0: a program waits for its whole world.
-            let known = speed.iter().all(|speed| *speed == 0.0 || usable(*speed));
-            if !known || !speed.last().is_some_and(|last| usable(*last)) {
-                return Err(
-                    "model.scaling.speed must list at least one speed, none below 0, the last one above".to_owned(),
-                );
+        Some(ScalingDocument::Table { speed, spread }) => {
+            for speed in std::iter::once(speed).chain(spread.iter().map(|it| &it.speed)) {
+                // Speed 0: a program waits for its whole world.
+                let known = speed.iter().all(|speed| *speed == 0.0 || usable(*speed));
+                if !known || !speed.last().is_some_and(|last| usable(*last)) {
+                    return Err(
+                        "model.scaling.speed must list at least one speed, none below 0, the last one above".to_owned(),
+                    );
+                }
             }
-            Ok(Scaling::Table(speed.clone()))
+            Ok(match spread {
+                None => Scaling::Table(speed.clone()),
+                Some(spread) => Scaling::Placed {
+                    packed: speed.clone(),
+                    spread: spread.speed.clone(),
+                    per_node: spread.per_node.max(1),
+                },
+            })
         }
         Some(ScalingDocument::Efficiency { per_doubling }) => {
             if !usable(*per_doubling) || *per_doubling > 1.0 {

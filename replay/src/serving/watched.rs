@@ -255,5 +255,6 @@ fn spec(promise: &Promise) -> JobSpec {
         roles: Default::default(),
         workdir: None,
         python: None,
+        speed_milli: Vec::new(),
     }
 }

@@ -14,7 +14,7 @@ mod submission;
 pub mod wide;
 
 use dormouse_messages::events::{ClusterConfigured, Observed, ServiceScaled, TenantConfigured};
-use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares};
+use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares, Value};
 use dormouse_messages::service::Scaling;
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Quota, Resource};
 use serde_json::json;
@@ -85,17 +85,17 @@ fn policy(random: &mut Random) -> Policy {
         Allocation::Drf,
         Allocation::Static,
     ];
-    let paper = Objective {
-        utilization: 1.0,
-        loss: 0.0,
-        amortise_s: None,
-        crossing: 0.0,
+    let speed = Objective {
+        value: Value::Speed,
+        concave: 0.7,
+        attained: 0.5,
+        ..Objective::default()
     };
     Policy {
         allocation: *random.choose(&allocations),
         theta1: *random.choose(&thresholds),
         theta2: *random.choose(&thresholds),
-        objective: *random.choose(&[Objective::default(), paper]),
+        objective: *random.choose(&[Objective::default(), Objective::paper(), speed]),
         queue: *random.choose(&Queue::ALL),
         shares: *random.choose(&[Shares::Job, Shares::Tenant]),
         reserve_after_s: *random.choose(&[0, 20, 600]),

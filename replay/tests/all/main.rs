@@ -25,6 +25,7 @@ mod scenarios;
 mod seen;
 mod serving;
 mod slices;
+mod speeds;
 mod stamps;
 mod starts;
 mod table2;

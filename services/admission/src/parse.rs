@@ -3,6 +3,7 @@
 use dormouse_messages::job::{CheckpointMode, JobDocument, JobSpec, Kind};
 use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::MAX_MIN_RUN_S;
+use dormouse_messages::speed::MOST_SPEEDS;
 use dormouse_messages::{Amounts, JobId, TenantId};
 
 use crate::checks::{
@@ -57,6 +58,7 @@ pub fn parse_job(
     let roles = roles::normalise(&document)?;
     let priority = document.priority.unwrap_or(default_priority);
     let depends_on = dependencies(&document, tenant)?;
+    let speed_milli = speeds(&document.speed)?;
     let spec = JobSpec {
         name,
         tenant: tenant.to_string(),
@@ -93,12 +95,42 @@ pub fn parse_job(
         roles,
         workdir,
         python,
+        speed_milli,
     };
     Ok((job, spec))
 }
 
 fn demand(document: &JobDocument) -> Result<Amounts, Refusal> {
     amounts("demand", &document.demand)
+}
+
+/// In thousandths of the speed of one container.
+fn speeds(table: &[f64]) -> Result<Vec<u32>, Refusal> {
+    let refuse = |reason: String| Err(Refusal::new("bad_speed", reason));
+    if table.len() > MOST_SPEEDS {
+        return refuse(format!(
+            "speed states {} numbers of containers; the most is {MOST_SPEEDS}, the last holds for more",
+            table.len()
+        ));
+    }
+    let [first, ..] = table else {
+        return Ok(Vec::new());
+    };
+    if (first - 1.0).abs() > 1e-9 {
+        return refuse(format!(
+            "speed begins with {first}; it must begin with 1, the speed of one container, such as [1, 1.9, 2.6]"
+        ));
+    }
+    let mut milli = Vec::with_capacity(table.len());
+    for (at, speed) in table.iter().enumerate() {
+        if !(0.001..=1e6).contains(speed) {
+            return refuse(format!(
+                "speed[{at}] is {speed}; it must lie between 0.001 and 1000000 speeds of one container"
+            ));
+        }
+        milli.push((speed * 1000.0).round() as u32);
+    }
+    Ok(milli)
 }
 
 fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>, Refusal> {

@@ -66,6 +66,7 @@ impl Fold for AdmissionState {
             ByWriter::Optimizer(OptimizerEvent::AllocationUnchanged(event)) => {
                 self.hold_against(event.basis.as_ref(), recorded.sequence, &[]);
             }
+            ByWriter::Optimizer(OptimizerEvent::JobSpeedFitted(_)) => {}
             ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
             ByWriter::Gateway(GatewayEvent::ServiceMeasured(event)) => self.measured(event),
             ByWriter::Operator(_)

@@ -2,7 +2,7 @@
 //! webhooks.
 
 use dormouse_agent_core::state::AgentState;
-use dormouse_messages::{Fold, Sequence, Timestamp};
+use dormouse_messages::{Fold, Format, NewerFormat, Sequence, Timestamp};
 use dormouse_replay::history::slice::{EncodedState, States};
 use dormouse_replay::log_file::Row;
 use dormouse_runtime::{Log, LogError, Snapshot};
@@ -81,6 +81,15 @@ impl Folds {
     /// When the broker refuses, has no room, or does not answer.
     pub async fn publish(&self, log: &Log, build: &str) -> Result<(), LogError> {
         let fork = &self.states.fork;
+        let format = fork.cluster.builds.format;
+        if format > Format::FIRST {
+            let upgraded = NewerFormat {
+                sequence: self.sequence(),
+                format,
+                by: Some(build.to_owned()),
+            };
+            log.states().put_format(&upgraded).await?;
+        }
         self.put(log, build, &fork.admission).await?;
         self.put(log, build, &fork.cluster).await?;
         self.put(log, build, &fork.autoscaler).await?;

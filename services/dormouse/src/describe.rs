@@ -3,13 +3,14 @@
 mod serving;
 
 use dormouse_messages::events::{
-    ContainerExited, JobReleased, JobRevised, LogArchived, NodeDrained, NodeLabelled, Outcome,
-    PlacementRefused, SubmissionsShed, TenantConfigured,
+    ContainerExited, JobReleased, JobRevised, JobSpeedFitted, LogArchived, NodeDrained,
+    NodeLabelled, Outcome, PlacementRefused, SubmissionsShed, TenantConfigured, WebhookConfigured,
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::{Policy, Shares};
 use dormouse_messages::sanitize;
+use dormouse_messages::speed::CurveSource;
 use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
 
 /// Describes an event and its author in one line.
@@ -48,10 +49,7 @@ pub fn describe(event: &Event) -> String {
     match event {
         Event::ClusterConfigured(e) => format!("policy {}", policy(&e.policy)),
         Event::TenantConfigured(e) => tenant(e),
-        Event::WebhookConfigured(e) => {
-            let url = e.url.as_deref().unwrap_or("nowhere");
-            format!("events of {} are posted to {url}", e.tenant)
-        }
+        Event::WebhookConfigured(e) => webhook(e),
         Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
         Event::TenantRemoved(e) => match &e.reason {
             Some(reason) => format!("{}: {reason}", e.tenant),
@@ -101,6 +99,7 @@ pub fn describe(event: &Event) -> String {
             )
         }
         Event::AllocationUnchanged(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
+        Event::JobSpeedFitted(e) => fitted(e),
         Event::PlacementDecided(e) => {
             format!("{} to create, {} to remove", e.create.len(), e.remove.len())
         }
@@ -383,6 +382,23 @@ pub fn name(word: &impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().replace('_', " ")
 }
 
+fn webhook(event: &WebhookConfigured) -> String {
+    let url = event.url.as_deref().unwrap_or("nowhere");
+    format!("events of {} are posted to {url}", event.tenant)
+}
+
+fn fitted(event: &JobSpeedFitted) -> String {
+    let from = match event.source {
+        CurveSource::Measured => "measured at",
+        CurveSource::Family => "measured on jobs of its name at",
+        CurveSource::Document => "stated for",
+    };
+    let counts = event.points.len();
+    let plural = if counts == 1 { "" } else { "s" };
+    let error = event.error * 100.0;
+    format!("{from} {counts} number{plural} of containers, error {error:.0} %")
+}
+
 fn refused(event: &PlacementRefused) -> String {
     let first = event.unplaceable.first().map(ToString::to_string);
     let more = match event.unplaceable.len() {
@@ -454,6 +470,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
             e.jobs.iter().any(|a| a.job == *job) || e.outcome.waiting.iter().any(|w| w.job == *job)
         }
         Event::AllocationUnchanged(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
+        Event::JobSpeedFitted(e) => e.job == *job,
         Event::PlacementDecided(e) => {
             e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job)
         }

@@ -1,13 +1,15 @@
 //! Decides the containers of each released job on each node.
 //!
-//! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.unchanged`.
+//! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.unchanged`,
+//! `job.speed_fitted`.
 //!
 //! 1. Wait for a change since the last allocation: a release, an end, a node, a revision, the policy, an
 //!    abandoned adjustment, the end of a transit, or a young job that may be resized now. While jobs are
 //!    queued, an end waits briefly for the next release, so that one decision answers both.
 //! 2. Wait until the last allocation is placed or refused.
-//! 3. Pose the problem ([`crate::problem_builder`]) and solve it ([`crate::solve()`]).
-//! 4. List the changes and the losses of partitions in place, or the reason for no change.
+//! 3. Under `objective.value: speed`, append the curves that the log lacks ([`crate::speeds`]).
+//! 4. Pose the problem ([`crate::problem_builder`]) and solve it ([`crate::solve()`]).
+//! 5. List the changes and the losses of partitions in place, or the reason for no change.
 //!
 //! Invariant: the containers of every node fit, with those in transit counted twice.
 
@@ -28,6 +30,7 @@ use crate::problem_builder::{
 };
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
+use crate::speeds;
 
 /// The end of a job waits this long for a release: one append, even with three brokers that sync every write.
 const RELEASE_MS: u64 = 20;
@@ -89,7 +92,7 @@ impl Optimizer {
         }
     }
 
-    /// Runs steps 3 and 4, even without a trigger.
+    /// Runs steps 4 and 5, even without a trigger.
     #[must_use]
     pub fn make(&self, state: &ClusterState, now: Timestamp) -> Made {
         let budget = Budget {
@@ -139,11 +142,25 @@ impl Optimizer {
     }
 
     fn propose(&self, state: &ClusterState, now: Timestamp) -> Decision {
+        let curves = speeds::to_fit(state);
+        if !curves.is_empty() {
+            let curve = |it| Proposal::caused_by(it, vec![state.last_trigger]);
+            return Decision {
+                proposals: curves.into_iter().map(curve).collect(),
+                next_wake: None,
+            };
+        }
         let made = self.make(state, now);
         Decision {
             proposals: vec![Proposal::caused_by(made.event, causes(state))],
             next_wake: None,
         }
+    }
+
+    /// Returns the containers up to which a job of unknown speed counts as linear.
+    #[must_use]
+    pub fn unknown_speed(job: &Job) -> u32 {
+        speeds::UNKNOWN.max(job.containers.min)
     }
 
     /// Checks that a decision fits a state at `now`, whatever its worth.

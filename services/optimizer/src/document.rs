@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::{IdError, JobId, NodeId};
 use dormouse_messages::needs::{Constraints, Labels, NODE_LABEL};
-use dormouse_messages::policy::Admit;
+use dormouse_messages::policy::{self, Admit};
 use dormouse_messages::quantity::{Amounts, Resource, Written};
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, PriorityClass, WrittenClass};
@@ -21,6 +21,7 @@ use crate::problem::{
     Problem, ProblemJob, ProblemNode, TimeLimit,
 };
 use crate::solution::Solution;
+use crate::useful::Useful;
 
 /// An error in a document.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,9 @@ struct Job {
     /// Seconds of work lost if the job is requeued; absent: the job saves first.
     #[serde(default)]
     at_risk_s: Option<f64>,
+    /// Speed of 1, 2, … containers in speeds of one, for `objective.value: speed`; absent: linear.
+    #[serde(default)]
+    speed: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -213,7 +217,11 @@ pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> 
     let mut known = BTreeSet::new();
     let mut jobs = Vec::with_capacity(document.jobs.len());
     for job in document.jobs {
-        let posed = job.read(&names, &document.policy.priority_classes)?;
+        let posed = job.read(
+            &names,
+            &document.policy.priority_classes,
+            &document.policy.objective,
+        )?;
         if !known.insert(posed[0].job.clone()) {
             return Err(DocumentError::Twice(format!("job {}", posed[0].job)));
         }
@@ -282,10 +290,11 @@ impl Job {
         mut self,
         nodes: &BTreeSet<NodeId>,
         classes: &BTreeMap<String, PriorityClass>,
+        objective: &Objective,
     ) -> Result<Vec<ProblemJob>, DocumentError> {
         let roles = std::mem::take(&mut self.roles);
         let precedence = self.precedence(classes)?;
-        let head = self.head(nodes, precedence)?;
+        let head = self.head(nodes, precedence, objective)?;
         let mut posed = vec![head];
         for (name, role) in roles {
             let role = role.read(&name, &posed[0], nodes)?;
@@ -321,10 +330,30 @@ impl Job {
         })
     }
 
+    fn useful(&self, objective: &Objective, max: u32) -> Result<Option<Useful>, DocumentError> {
+        if objective.value == policy::Value::Linear {
+            return Ok(None);
+        }
+        for speed in &self.speed {
+            number(&format!("speed of job {}", self.job), *speed)?;
+        }
+        let speed = |count: u32| match self.speed.last() {
+            None => f64::from(count),
+            Some(last) => {
+                let at = usize::try_from(count).unwrap_or(usize::MAX).checked_sub(1);
+                at.map_or(0.0, |at| *self.speed.get(at).unwrap_or(last))
+            }
+        };
+        let value = |count: u32| libm::pow(speed(count), objective.concave);
+        let stated = u32::try_from(self.speed.len()).unwrap_or(u32::MAX);
+        Ok(Some(Useful::new(value, max, &[stated])))
+    }
+
     fn head(
         self,
         nodes: &BTreeSet<NodeId>,
         precedence: Precedence,
+        objective: &Objective,
     ) -> Result<ProblemJob, DocumentError> {
         let job: JobId = self.job.parse()?;
         let wrong = |field: &str, value: String, expected| {
@@ -348,6 +377,7 @@ impl Job {
         let field = format!("gpu_memory of job {job}");
         let gpu_memory_bytes = memory(&field, self.gpu_memory.as_ref())?;
         let stall_s = number(&format!("stall_s of job {job}"), self.stall_s)?;
+        let useful = self.useful(objective, max)?;
         Ok(ProblemJob {
             job,
             demand: self.demand,
@@ -366,6 +396,7 @@ impl Job {
             has_checkpoint: self.at_risk_s.is_none(),
             precedence,
             static_containers: self.static_containers,
+            useful,
             role: None,
             needs: Needs {
                 constraints: self.constraints,
@@ -439,6 +470,9 @@ impl WrittenPolicy {
             loss,
             amortise_s,
             crossing,
+            value,
+            concave,
+            attained,
         } = self.objective;
         let amortise_s = amortise_s.map(|s| number("amortise_s", s)).transpose()?;
         for (field, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
@@ -461,6 +495,9 @@ impl WrittenPolicy {
                 loss: number("loss", loss)?,
                 amortise_s: amortise_s.filter(|seconds| *seconds > 0.0),
                 crossing: part("crossing", crossing)?,
+                value,
+                concave: number("concave", concave)?.min(1.0),
+                attained: number("attained", attained)?.min(1.0),
             },
             gang: self.gang,
             drf: self.drf,

@@ -36,8 +36,10 @@ mod primal;
 mod problem_builder;
 mod recheck;
 mod report;
+mod speeds;
 mod static_policy;
 mod tenants;
+pub mod useful;
 
 pub use check::{Violation, check};
 pub use decide::{Made, Optimizer};

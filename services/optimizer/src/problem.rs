@@ -13,6 +13,7 @@ use dormouse_messages::{Needs, Timestamp};
 use serde::Deserialize;
 
 use crate::decimal::Decimal;
+use crate::useful::Useful;
 
 /// One decision to make.
 #[derive(Debug, Clone, Default)]
@@ -96,6 +97,8 @@ pub struct ProblemJob {
     /// Containers under [`Allocation::Static`]; `min` if absent.
     pub static_containers: Option<u32>,
     pub precedence: Precedence,
+    /// Value of the containers; `None`: their number.
+    pub useful: Option<Useful>,
     /// A role has its containers exactly while its job has some.
     pub role: Option<RoleOf>,
 }
@@ -145,6 +148,7 @@ impl ProblemJob {
             previous,
             in_place: None,
             static_containers: None,
+            useful: None,
             role: Some(RoleOf {
                 of: self.job.clone(),
                 name: part.role.clone(),

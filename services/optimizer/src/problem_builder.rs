@@ -19,6 +19,7 @@ use crate::present::{stands, starts, stays_in_place};
 use crate::problem::{
     self, Budget, InPlace, Policy, Precedence, Problem, ProblemGpu, ProblemJob, ProblemNode,
 };
+use crate::speeds::Values;
 use crate::tenants;
 
 /// A checkpoint that just failed is likely to fail again.
@@ -94,8 +95,10 @@ pub(crate) fn problem_within(
     let weights = tenants::weights(state, &released);
     let caps = tenants::caps(state, &released);
     let least = released.iter().map(|(_, job)| job.precedence.value()).min();
+    let values = Values::new(state, now);
     let jobs = released.iter().flat_map(|(id, job)| {
         let mut posed = problem_job(state, id, job, now);
+        posed.useful = values.of(id, job, posed.max);
         // Nobody of a lower class overtakes.
         posed.may_be_overtaken &= Some(posed.precedence.class) == least;
         posed.weight = weights.get(id).copied().unwrap_or(job.weight);
@@ -227,6 +230,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
             protected: job.protection(&state.policy, now) != Protection::None,
             at_risk_s: job.at_risk_s(now),
         },
+        useful: None,
         role: None,
     }
 }

@@ -359,6 +359,10 @@ impl<'a> Recorded<'a> {
                 .map(|(part, total)| *part as f64 / *total as f64)
                 .sum::<f64>()
         };
+        let worth = |job: &ProblemJob, count: u32| match &job.useful {
+            Some(useful) => useful.at(count),
+            None => f64::from(count),
+        };
         let tie = 0.1 * runs().map(value).reduce(f64::min).unwrap_or(0.0);
         let restarts = self.restarted().map(|job| {
             let stall_s = if job.stall_s > 0.0 {
@@ -367,12 +371,13 @@ impl<'a> Recorded<'a> {
                 DEFAULT_STALL_S
             };
             let had: u32 = job.previous.iter().flat_map(BTreeMap::values).sum();
-            let lost = stall_s * value(job) * f64::from(had);
+            let lost = stall_s * value(job) * worth(job, had);
             tie + policy
                 .amortise_s
                 .map_or(0.0, |amortise_s| lost / amortise_s)
         });
-        let again = policy.utilization * written.utilization.total
+        let all = runs().map(|job| value(job) * worth(job, self.containers(job)));
+        let again = policy.utilization * all.sum::<f64>()
             - policy.loss * written.fairness_loss
             - restarts.sum::<f64>();
         close("its objective", solver.objective, again)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dormouse_messages::events::{BuildJoined, BuildLeft};
-use dormouse_messages::{Build, Event, NewerFormat};
+use dormouse_messages::{Build, Event, Format, NewerFormat};
 
 use crate::decode::LogItem;
 use crate::error::LogError;
@@ -92,15 +92,18 @@ impl Log {
     pub(crate) async fn check_format(&self) -> Result<(), LogError> {
         let filter = format!("{}.log.placer.*.cluster.upgraded", self.prefix().as_str());
         // Without an answer, the followed log tells.
-        let Ok(Some(message)) = self.last_message(&filter).await else {
-            return Ok(());
-        };
-        match self.decoded(message) {
-            LogItem::Event(recorded) => match recorded.newer_format() {
-                Some(newer) => Err(newer.into()),
-                None => Ok(()),
+        let newer = match self.last_message(&filter).await {
+            Ok(Some(message)) => match self.decoded(message) {
+                LogItem::Event(recorded) => recorded.newer_format(),
+                LogItem::Flagged { .. } | LogItem::CaughtUp(_) => None,
             },
-            LogItem::Flagged { .. } | LogItem::CaughtUp(_) => Ok(()),
+            // The upgrade may be trimmed.
+            Ok(None) => self.states().format().await,
+            Err(_) => None,
+        };
+        match newer.filter(|newer| newer.format > Format::NEWEST) {
+            Some(newer) => Err(newer.into()),
+            None => Ok(()),
         }
     }
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dormouse_messages::{Fold, Sequence, Timestamp};
+use dormouse_messages::{Fold, NewerFormat, Sequence, Timestamp};
 use dormouse_shell::Snapshot;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -132,6 +132,9 @@ impl Log {
                 asked => asked?,
             };
             let first = self.first();
+            if first > Sequence(1) {
+                self.check_format().await?;
+            }
             let reaches = |folded: Sequence| folded.next() >= first;
             let beyond = if reaches(folded) { NEAR } else { 0 };
             let wanted = Sequence(folded.0 + beyond);
@@ -212,6 +215,27 @@ impl States {
         let decoding = tokio::task::spawn_blocking(move || snapshot::decode::<F>(&bytes, None));
         let decoded = decoding.await.map_err(|error| error.to_string())?;
         decoded.map(Some)
+    }
+
+    /// Returns the log's newest format, if a state's writer has named it.
+    pub(crate) async fn format(&self) -> Option<NewerFormat> {
+        let (bytes, _) = self
+            .pieces
+            .get(&self.log.prefix().state_format())
+            .await
+            .ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Names the log's format for those who start when its upgrade is trimmed.
+    ///
+    /// # Errors
+    /// When the broker refuses or does not answer.
+    pub async fn put_format(&self, format: &NewerFormat) -> Result<(), LogError> {
+        let bytes = serde_json::to_vec(format).unwrap_or_default();
+        let subject = self.log.prefix().state_format();
+        let put = self.pieces.put(&subject, bytes.into()).await;
+        put.map_err(|error| LogError::request("write the format", "the states", error.to_string()))
     }
 
     /// Writes a state for those who start, unless there is a newer one.

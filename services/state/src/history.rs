@@ -72,6 +72,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         roles: Default::default(),
         workdir: None,
         python: None,
+        speed_milli: Vec::new(),
     }
 }
 

@@ -164,6 +164,8 @@ pub struct Job {
     /// Gets the capacity taken from this job.
     pub made_for: Option<JobId>,
     pub precedence: Precedence,
+    /// Stated speeds, in thousandths of the speed of one container.
+    pub speed_milli: Vec<u32>,
 }
 
 /// Consecutive deaths of members.
@@ -251,6 +253,7 @@ impl Job {
             deaths: Deaths::default(),
             made_for: None,
             precedence: Precedence::of(spec),
+            speed_milli: spec.speed_milli.clone(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`job`], [`incarnation`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its
 //!   incarnation, limits, members, preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
+//! - [`speed`]: times of a step by containers, and curves through them.
 //! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`]: placement of gangs on free nodes.
@@ -32,6 +33,7 @@ pub mod routes;
 pub mod share;
 pub mod shared;
 pub mod shared_map;
+pub mod speed;
 pub mod tasks;
 pub mod tenants;
 #[cfg(test)]
@@ -54,6 +56,7 @@ pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use shared::Shared;
 pub use shared_map::SharedMap;
+pub use speed::Speeds;
 pub use tasks::{Given, TaskSet};
 pub use tenants::{Above, Tenant, Tenants};
 pub use total::Total;

@@ -9,6 +9,7 @@ use dormouse_messages::grants::{Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Resize;
+use dormouse_messages::speed::{Curve, CurveSource, SpeedPoint};
 use dormouse_messages::{
     Amounts, Build, ContainerId, Envelope, Epoch, Event, Format, Incarnation, JobId, NodeId, Rank,
     Reads, Recorded, Role, Sequence, Timestamp,
@@ -101,6 +102,7 @@ fn spec() -> JobSpec {
         roles: BTreeMap::new(),
         workdir: None,
         python: None,
+        speed_milli: Vec::new(),
     }
 }
 
@@ -349,6 +351,22 @@ fn optimizer(events: &mut Vec<Event>) {
     events.push(Event::from(AllocationUnchanged {
         reason: "no better one within the bounds".to_owned(),
         outcome: outcome(),
+        basis: basis(),
+    }));
+    events.push(Event::from(JobSpeedFitted {
+        job: job(),
+        curve: Curve {
+            a: 0.02,
+            b: 0.4,
+            c: 0.001,
+        },
+        error: 0.03,
+        source: CurveSource::Measured,
+        points: vec![SpeedPoint {
+            containers: 4,
+            step_s: 0.125,
+            seconds: 50.0,
+        }],
         basis: basis(),
     }));
 }

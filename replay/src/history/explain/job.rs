@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::Outcome as Figures;
+use dormouse_messages::policy::Value;
 use dormouse_messages::sanitize::containers;
 use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase, turn};
 use dormouse_state::queues::TenantQueue;
-use dormouse_state::{Queues, Stand};
+use dormouse_state::{ClusterState, Queues, Stand};
 
 use super::against::against;
 use super::answer::{Correction, Explanation, QueuePlace, Reason, reason, say};
@@ -79,6 +80,7 @@ pub fn explain(
     if let Some(dominant) = answer.dominant.clone() {
         answer.words.push(dominant.words);
     }
+    answer.words.extend(speed(&base.cluster, id));
     if known.now == 0 {
         held(explainer, id, &mut answer);
     }
@@ -95,6 +97,37 @@ pub fn explain(
     );
     past(&mut answer);
     Ok(answer)
+}
+
+/// Says what the policy knows about the job's speed, if it values speed.
+fn speed(cluster: &ClusterState, id: &JobId) -> Option<String> {
+    if cluster.policy.objective.value != Value::Speed {
+        return None;
+    }
+    let job = cluster.job(id)?;
+    let fitted = cluster.speeds.job(id).and_then(|it| it.fitted.as_ref());
+    let Some(fitted) = fitted else {
+        return Some(format!(
+            "its speed is unknown until it reports progress with two numbers of containers: it counts as linear up to {}",
+            containers(Optimizer::unknown_speed(job))
+        ));
+    };
+    let now = job.workers();
+    let points = fitted.points.len();
+    let limit = job.containers.max;
+    let fastest = fitted
+        .peak(limit)
+        .unwrap_or_else(|| fitted.curve.peak(limit));
+    let most = fitted.most();
+    let gain = (fitted.useful(now + 1) / fitted.useful(now.max(1)) - 1.0) * 100.0;
+    let further = match now {
+        0 => String::new(),
+        _ => format!("a further container would change its speed by {gain:+.1} %, and "),
+    };
+    Some(format!(
+        "{further}it is fastest with {fastest}: fitted to {points} numbers of containers, {most} at most, error {:.0} %",
+        fitted.error * 100.0
+    ))
 }
 
 fn people(id: &JobId, known: &Job) -> impl Iterator<Item = String> {

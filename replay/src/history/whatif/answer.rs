@@ -3,7 +3,7 @@
 use dormouse_messages::{JobId, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::fit::Form;
+use super::models::Form;
 use crate::history::redact::{ANOTHER_JOB, SeenError, seen_by};
 
 /// The first difference of two courses.

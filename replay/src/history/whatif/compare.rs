@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 
 use super::answer::{Differs, Excluded, JobLine, Metric, ModelError, Place, TenantLine, Variant};
-use super::fit::median;
 use super::fork::{Forked, Unknown};
 use super::run::{Allocated, Ran};
 use crate::history::changes::Changes;
 use crate::random::Random;
 use crate::simulate::{End, JobRecord, mean};
+use dormouse_state::speed::curve_fit::median;
 
 const SAMPLES: u32 = 200;
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse_admission::AdmissionState;
+use dormouse_messages::policy::Value;
 use dormouse_messages::{Event, JobId, KeptFact, LogClock, Recorded, Sequence, Timestamp};
 use dormouse_state::ClusterState;
 
@@ -19,6 +20,7 @@ use super::observed::Observed;
 use super::work_estimate::{Course, Work};
 use crate::audit::Audit;
 use crate::engine::{Faults, Ground, ModelAgents};
+use crate::history::changes::Changes;
 use crate::history::fork::Fork;
 use crate::history::slice::States;
 use crate::simulate::Measures;
@@ -50,6 +52,7 @@ pub struct History {
     events: Vec<KeptFact>,
     clock: LogClock,
     observed: Observed,
+    values_speed: bool,
 }
 
 /// The reason for a job's exclusion from comparisons.
@@ -95,6 +98,11 @@ impl History {
         self.events.push(kept);
     }
 
+    /// Notes the changes that will be compared: if a policy values speed, jobs report progress.
+    pub fn compares(&mut self, variants: &[Changes]) {
+        self.values_speed |= variants.iter().any(Changes::values_speed);
+    }
+
     /// Returns the log's time for a wall-clock time.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
@@ -105,6 +113,7 @@ impl History {
     #[must_use]
     pub fn up_to(self, at: ForkAt) -> Self {
         let mut history = self.begun.map_or_else(Self::default, Self::starting_from);
+        history.values_speed = self.values_speed;
         let events = self.events.iter().take_while(|kept| at.is_behind(kept));
         events.for_each(|kept| history.read(kept.recorded()));
         history
@@ -145,7 +154,9 @@ impl History {
         });
         let known = fork.admission.intake.values().map(|stand| stand.last);
         let ingress = submissions.chain(known).max().unwrap_or(0);
-        let models = Models::of(&self.observed);
+        let mut models = Models::of(&self.observed);
+        let own_value = fork.cluster.policy.objective.value;
+        models.report = self.values_speed || own_value == Value::Speed;
         let work = self.lead(&models, split);
         let ground = Ground {
             sequence: fork.sequence,

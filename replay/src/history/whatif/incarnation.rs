@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::speed::SpeedPoint;
 use dormouse_messages::{Rank, Timestamp};
+use dormouse_state::speed::curve_fit::median;
 
-use super::fit::{Point, median};
 use crate::engine::MemberCosts;
 
 /// Stands for an event that could have happened and did not; longer than any wait.
@@ -139,7 +140,7 @@ impl Life {
 
     /// Returns the step times: the mean near the median, since steps are reported whole and
     /// interruptions do not count.
-    pub fn points(&self) -> Vec<Point> {
+    pub fn points(&self) -> Vec<SpeedPoint> {
         let mut by_count: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
         for pair in self.reports.windows(2) {
             let [(from, first, containers), (to, last, same)] = pair else {
@@ -152,15 +153,15 @@ impl Life {
             }
         }
         let point = |(containers, mut windows): (u32, Vec<(f64, f64)>)| {
-            let weight_s = windows.iter().map(|(_, seconds)| seconds).sum();
+            let seconds = windows.iter().map(|(_, seconds)| seconds).sum();
             let usual = median(windows.iter().map(|(steps, s)| s / steps).collect())?;
             windows.retain(|(steps, s)| (usual / NEAR..=usual * NEAR).contains(&(s / steps)));
             let steps: f64 = windows.iter().map(|(steps, _)| steps).sum();
-            let seconds: f64 = windows.iter().map(|(_, seconds)| seconds).sum();
-            Some(Point {
+            let used_s: f64 = windows.iter().map(|(_, seconds)| seconds).sum();
+            Some(SpeedPoint {
                 containers,
-                step_s: seconds / steps,
-                weight_s,
+                step_s: used_s / steps,
+                seconds,
             })
         };
         by_count.into_iter().filter_map(point).collect()

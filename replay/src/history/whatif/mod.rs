@@ -9,7 +9,6 @@
 
 mod answer;
 mod compare;
-mod fit;
 mod fork;
 mod incarnation;
 mod models;
@@ -26,9 +25,8 @@ use super::changes::Changes;
 use crate::random::Random;
 pub use answer::*;
 pub use compare::first_difference;
-pub use fit::{Curve, Form, Point, fit};
 pub use fork::{ForkAt, Forked, History, Unknown};
-pub use models::Models;
+pub use models::{Form, Models};
 pub use run::{Allocated, Ran, WhatifError, recorded, run};
 pub(crate) use run::{GIVEN_MS, ended};
 pub use work_estimate::Course;

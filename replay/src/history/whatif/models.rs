@@ -1,6 +1,6 @@
 //! Models how each job of a log would run with other containers.
 //!
-//! 1. Progress at two or more numbers of containers gives a curve of the job's own ([`super::fit`]). A
+//! 1. Progress at two or more numbers of containers gives a curve of the job's own ([`dormouse_state::speed::curve_fit`]). A
 //!    job with one or none is pooled with similar jobs; without other numbers, speed is assumed linear.
 //! 2. Costs are each incarnation's own; by default the median over the job, else over jobs with the same
 //!    save mode.
@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::JobId;
 
-use super::fit::{Curve, Form, Point, distinct, fit, left_out_error, residual};
+use dormouse_messages::speed::{Curve, SpeedPoint};
+use dormouse_state::speed::curve_fit::{distinct, fit, left_out_error, residual};
+use serde::{Deserialize, Serialize};
+
 use super::incarnation::Life;
 use super::observed::{Observed, Seen};
 use crate::engine::{LifeCosts, ModelJob, Scaling};
@@ -23,13 +26,32 @@ use crate::random::Random;
 /// Seconds per task of a set without an ended task.
 const TASK_S: f64 = 60.0;
 
+/// Seconds between progress reports, where they matter.
+const REPORT_S: f64 = 30.0;
+
+/// The quality of a job's curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// a, b and c, from three or more numbers of containers.
+    Fitted,
+    /// a and b, from two numbers of containers.
+    FittedTwo,
+    /// From the job and jobs of the same tenant, executor, command and demand.
+    Pooled,
+    /// From one number of containers; assumes linear speed.
+    LinearAssumed,
+    /// Without progress reports; work counts in container seconds.
+    NoProgress,
+}
+
 /// The fitted behaviour of one job.
 #[derive(Debug, Clone)]
 pub struct Known {
     pub form: Form,
     /// `None` without progress reports.
     pub curve: Option<Curve>,
-    pub points: Vec<Point>,
+    pub points: Vec<SpeedPoint>,
     /// Median relative error at an omitted number of containers.
     pub error: Option<f64>,
     /// The least and the most containers seen.
@@ -42,14 +64,16 @@ pub struct Models {
     pub jobs: BTreeMap<JobId, Known>,
     /// Root mean square of the relative residuals of all curves.
     pub residual: f64,
+    /// True if decisions depend on all progress, as under `objective.value: speed`.
+    pub report: bool,
 }
 
 impl Models {
     /// Fits the models.
     #[must_use]
     pub fn of(observed: &Observed) -> Self {
-        let mut pools: BTreeMap<_, Vec<Point>> = BTreeMap::new();
-        let own: BTreeMap<&JobId, Vec<Point>> = observed
+        let mut pools: BTreeMap<_, Vec<SpeedPoint>> = BTreeMap::new();
+        let own: BTreeMap<&JobId, Vec<SpeedPoint>> = observed
             .jobs
             .iter()
             .map(|(id, seen)| (id, seen.points()))
@@ -66,7 +90,7 @@ impl Models {
         }
         let mut models = Self {
             jobs,
-            residual: 0.0,
+            ..Self::default()
         };
         let fitted = models.jobs.values().filter(|it| distinct(&it.points) > 1);
         let each: Vec<(f64, f64)> = fitted
@@ -127,9 +151,13 @@ impl Models {
             return model;
         };
         if let Some(curve) = known.curve {
-            model.scaling = curve.scaling();
+            model.scaling = Scaling::Steps {
+                a: curve.a,
+                b: curve.b,
+                c: curve.c,
+            };
         }
-        costs(&mut model, seen, known, observed);
+        costs(&mut model, (seen, known, self.report), observed);
         if let Some(tasks) = seen.tasks {
             model.work_container_s = seen.task_s().unwrap_or(TASK_S) * f64::from(tasks);
             model.scaling = Scaling::Linear;
@@ -138,7 +166,7 @@ impl Models {
     }
 }
 
-fn known(own: Vec<Point>, pool: Vec<Point>) -> Known {
+fn known(own: Vec<SpeedPoint>, pool: Vec<SpeedPoint>) -> Known {
     let (form, points) = match (distinct(&own), distinct(&pool)) {
         (0, 0) => (Form::NoProgress, own),
         (0, 1) => (Form::LinearAssumed, pool),
@@ -157,7 +185,7 @@ fn known(own: Vec<Point>, pool: Vec<Point>) -> Known {
     }
 }
 
-fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) {
+fn costs(model: &mut ModelJob, (seen, known, report): (&Seen, &Known, bool), observed: &Observed) {
     let usual = |of: &dyn Fn(&Life) -> Option<f64>| {
         let own = seen.usual(of);
         own.or_else(|| observed.usual(seen, of)).unwrap_or(0.0)
@@ -183,8 +211,13 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
         model.resume_s = resumed.or(first).unwrap_or(0.0);
     }
     if reports {
-        // Decisions depend only on an incarnation's first report.
-        model.progress_s = Some(f64::from(u32::MAX));
+        // Otherwise decisions depend only on an incarnation's first report.
+        let every_s = if report {
+            REPORT_S
+        } else {
+            f64::from(u32::MAX)
+        };
+        model.progress_s = Some(every_s);
         model.first_report_s = seen.usual(first_s);
     }
     for (incarnation, life) in &seen.lives {

@@ -6,9 +6,10 @@ use dormouse_messages::job::{CheckpointMode, Executor, JobSpec};
 use dormouse_messages::{Amounts, Event, Fact, Incarnation, JobId, Rank, Timestamp};
 use dormouse_state::{ClusterState, LifePhase};
 
-use super::fit::{Point, median};
 use super::incarnation::{Life, Member, number};
 use crate::random::Random;
+use dormouse_messages::speed::SpeedPoint;
+use dormouse_state::speed::curve_fit::median;
 
 const MOST_ENDS: usize = 2_000;
 const NEAREST_ENDS: usize = 30;
@@ -68,7 +69,7 @@ impl Seen {
         }
     }
 
-    pub fn points(&self) -> Vec<Point> {
+    pub fn points(&self) -> Vec<SpeedPoint> {
         self.lives.values().flat_map(Life::points).collect()
     }
 

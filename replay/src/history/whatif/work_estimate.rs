@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::{JobId, Timestamp};
 
-use super::fit::Form;
+use super::models::Form;
 use super::models::Models;
 use super::observed::{Observed, Seen};
 use crate::engine::{ModelAgents, ModelJob};

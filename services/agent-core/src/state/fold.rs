@@ -439,6 +439,7 @@ impl AgentState {
             | Event::PlanMissed(_)
             | Event::AllocationDecided(_)
             | Event::AllocationUnchanged(_)
+            | Event::JobSpeedFitted(_)
             | Event::PlacementRefused(_)
             | Event::PartitionStarted(_)
             | Event::PartitionStopped(_)

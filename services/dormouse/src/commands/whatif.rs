@@ -97,7 +97,8 @@ pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
         (_, Some(time)) => ForkAt::Time(time),
         (None, None) => ForkAt::Sequence(Sequence(0)),
     };
-    let history = forkable(context, &args.log).await?;
+    let mut history = forkable(context, &args.log).await?;
+    history.compares(&variants);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         draws: args.draws,

@@ -13,6 +13,7 @@ use dormouse_projections::queries::{IDLE, JobDetail, JobRow, LifeRow, Spread};
 use super::chart;
 use super::humanize::{age, bytes, count, date, number, share};
 use super::service;
+use super::speed;
 use super::style::{Style, phase_colour};
 use super::table::{containers, nodes_of, progress};
 
@@ -63,6 +64,10 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
             DRAWING_ROWS,
         ));
     }
+    if let Some(speed) = &detail.speed {
+        page.push('\n');
+        page.push_str(&speed::draw(speed));
+    }
     page.trim_end().to_owned()
 }
 
@@ -87,9 +92,10 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts.extend(row.address.clone().map(|address| ("Address", address)));
     let health = detail.service.iter();
     facts.extend(health.flat_map(|it| service::facts(it, row)));
-    if let Some(spread) = &detail.spread {
-        facts.push(("Spread", spread_text(row, spread)));
-    }
+    let spread = detail.spread.as_ref();
+    facts.extend(spread.map(|spread| ("Spread", spread_text(row, spread))));
+    let speed = detail.speed.as_ref();
+    facts.extend(speed.map(|speed| ("Speed", speed::summary(speed))));
     facts.push(("Demand", format!("{} each", detail.demand)));
     facts.extend(roles(detail).map(|roles| ("Roles", roles)));
     facts.push((

@@ -13,6 +13,7 @@ mod humanize;
 mod job;
 mod notebooks;
 mod service;
+mod speed;
 mod style;
 mod svg;
 mod table;

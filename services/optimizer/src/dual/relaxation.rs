@@ -22,6 +22,7 @@ use crate::dual::node_subproblem::{Many, Memory, NodeSubproblem};
 use crate::dual::shadow_prices::Items;
 use crate::model::instance::{Instance, State};
 use crate::model::room_grid::{RoomGrid, TableTypes};
+use crate::useful::Useful;
 
 /// Relative error from adding some ten thousand floats.
 pub(crate) const FLOAT_SLACK: f64 = 1e-9;
@@ -259,17 +260,21 @@ pub(crate) fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> 
     instance.worth(job, count) - price * instance.loss(job, count)
 }
 
-/// The worth is concave with one kink at the fair share, so one of four counts is best.
+/// The worth is concave and linear between the kinks of the job's value and the fair share, so a count at a
+/// kink or a limit is best.
 pub(crate) fn best_fresh(instance: &Instance, index: usize, price: f64, loss: f64) -> (f64, u32) {
     let job = &instance.jobs[index];
     let fair = (job.fair / instance.types[job.ty].share) as u32;
     let value = |count: u32| worth(instance, index, count, loss) - price * f64::from(count);
+    let kinks = job.useful.iter().flat_map(Useful::kinks);
+    let kinks = kinks.map(|kink| kink.saturating_sub(job.base()));
     let counts = [job.min, fair, fair.saturating_add(1), job.max];
+    let counts = counts.into_iter().chain(kinks);
     let valued = counts
         .map(|count| count.clamp(job.min, job.max))
         .map(|count| (value(count), count));
     let better = |best: (f64, u32), next: (f64, u32)| if next.0 > best.0 { next } else { best };
-    valued.into_iter().fold(valued[0], better)
+    valued.fold((f64::NEG_INFINITY, job.min), better)
 }
 
 pub(crate) fn gains(instance: &Instance, container: &[f64], loss: f64) -> Vec<f64> {

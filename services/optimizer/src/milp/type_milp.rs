@@ -7,6 +7,7 @@
 //! - y_i = f_i + p_i (1 − r_i);
 //! - Σ_g z_tg = Σ_{i of type t} f_i;
 //! - Σ_t d_tk z_tg + Σ_i d_ik prev_ig (1 − r_i) ≤ c_gk (Dorm, equation 6);
+//! - v_i ≤ α y_i + β for each piece of a job's concave value ([`crate::useful`]), worth 1 per v_i;
 //! - L_i ≥ ± S (δ_i y_i − ŝ_i), Σ L_i ≤ S F (11, 12, 15); Σ r_i ≤ R (13, 14, 16).
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::model::candidate::Candidate;
 use crate::model::instance::{Instance, Job, State};
 use crate::model::node_classes::{NodeClasses, classes};
 use crate::model::room::fits;
+use crate::useful::Useful;
 
 /// Price of a unit of loss if the objective gives none: a tie-break.
 const LOSS_TIE: f64 = 1e-6;
@@ -32,6 +34,8 @@ pub(crate) struct TypeMilp<'a> {
     pub fresh: Vec<Option<Column>>,
     pub restart: Vec<Option<Column>>,
     losses: Vec<Option<Column>>,
+    /// v, of jobs whose value is not the number of their containers.
+    values: Vec<Option<Column>>,
     pub slots: Vec<Vec<Option<Column>>>,
 }
 
@@ -48,12 +52,14 @@ impl<'a> TypeMilp<'a> {
             fresh: Vec::new(),
             restart: Vec::new(),
             losses: Vec::new(),
+            values: Vec::new(),
             slots: Vec::new(),
         };
         for job in &instance.jobs {
             built.job_columns(job);
         }
         built.slot_columns();
+        built.value_rows();
         built.job_rows();
         built.loss_rows();
         built.type_rows();
@@ -63,7 +69,9 @@ impl<'a> TypeMilp<'a> {
 
     fn job_columns(&mut self, job: &Job) {
         let worth = self.instance.objective.utilization * self.instance.types[job.ty].value;
-        let (cost, max) = (worth * self.scale, f64::from(job.max));
+        let has_rows = job.useful.is_some() && job.state != State::Pinned;
+        let each = if has_rows { 0.0 } else { worth };
+        let (cost, max) = (each * self.scale, f64::from(job.max));
         let (fresh, restart) = match job.state {
             State::Pinned => (None, None),
             State::Free => (
@@ -82,12 +90,40 @@ impl<'a> TypeMilp<'a> {
                 )
             }
         };
-        self.constant += worth * f64::from(job.base());
-        if job.state != State::Free {
-            self.constant += worth * f64::from(job.count);
+        let value = has_rows.then(|| {
+            let cost = worth * self.scale;
+            self.model
+                .column(cost, f64::NEG_INFINITY, f64::INFINITY, false)
+        });
+        self.values.push(value);
+        if !has_rows {
+            let stays = if job.state == State::Free {
+                0
+            } else {
+                job.count
+            };
+            self.constant += worth * job.value(stays);
         }
         self.fresh.push(fresh);
         self.restart.push(restart);
+    }
+
+    fn value_rows(&mut self) {
+        for (index, job) in self.instance.jobs.iter().enumerate() {
+            let (Some(value), Some(fresh)) = (self.values[index], self.fresh[index]) else {
+                continue;
+            };
+            for (slope, at_zero) in job.useful.iter().flat_map(Useful::tangents) {
+                let mut stays = job.base();
+                let mut terms = vec![(value, 1.0), (fresh, -slope)];
+                if let Some(restart) = self.restart[index] {
+                    stays += job.count;
+                    terms.push((restart, slope * f64::from(job.count)));
+                }
+                let most = at_zero + slope * f64::from(stays);
+                self.model.row(f64::NEG_INFINITY, most, &terms);
+            }
+        }
     }
 
     fn slot_columns(&mut self) {
@@ -257,6 +293,9 @@ impl<'a> TypeMilp<'a> {
             }
             if let (Some(restart), true) = (self.restart[index], candidate.restarted[index]) {
                 columns[restart] = 1.0;
+            }
+            if let Some(value) = self.values[index] {
+                columns[value] = self.instance.jobs[index].value(candidate.counts[index]);
             }
             if let Some(loss) = self.losses[index] {
                 columns[loss] = self.instance.loss(index, candidate.counts[index]) * self.scale;

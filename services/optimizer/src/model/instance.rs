@@ -10,6 +10,7 @@ use crate::model::cluster::{Cluster, FairUser, is_head, limits, loss_bound, role
 use crate::model::eligibility::Confined;
 use crate::model::room::covers;
 use crate::problem::{DEFAULT_STALL_S, Objective, Problem, ProblemJob};
+use crate::useful::Useful;
 
 /// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A
 /// relative cost breaks ties alike at any cluster size, and a tenth stays below the least gain of a restart.
@@ -52,9 +53,27 @@ pub(crate) struct Job {
     pub fixed: Vec<(usize, u32)>,
     /// A role follows its job, has a fixed count and loss 0, and never moves while running.
     pub is_role: bool,
+    /// Value of all containers, the fixed ones included; `None`: their number.
+    pub useful: Option<Useful>,
 }
 
 impl Job {
+    /// v(n), in containers of full value; `count` excludes the fixed ones.
+    pub fn value(&self, count: u32) -> f64 {
+        let containers = count + self.base();
+        match &self.useful {
+            Some(useful) => useful.at(containers),
+            None => f64::from(containers),
+        }
+    }
+
+    fn cap(&self) -> u32 {
+        let peak = self.useful.as_ref().and_then(|useful| useful.peak);
+        let max = self.max + self.base();
+        peak.map_or(max, |peak| max.min(peak))
+            .max(self.min + self.base())
+    }
+
     pub fn base(&self) -> u32 {
         self.fixed.iter().map(|(_, count)| count).sum()
     }
@@ -184,6 +203,7 @@ impl Instance {
             in_place: job.in_place.is_some() && state == State::Free,
             fixed,
             is_role: !is_head(job),
+            useful: job.useful.clone(),
         });
     }
 
@@ -243,7 +263,7 @@ impl Instance {
         }
     }
 
-    /// ε + stall · u n̄ / amortise.
+    /// ε + stall · u v(n̄) / amortise.
     fn price_restarts(&mut self, problem: &Problem) {
         let values = self.types.iter().map(|ty| ty.value);
         let tie = RESTART_TIE * values.reduce(f64::min).unwrap_or(0.0);
@@ -255,7 +275,7 @@ impl Instance {
                 DEFAULT_STALL_S
             };
             let amortised = self.objective.amortise_s.map_or(0.0, |amortise_s| {
-                stall_s * self.types[job.ty].value * f64::from(job.count) / amortise_s
+                stall_s * self.types[job.ty].value * job.value(job.count) / amortise_s
             });
             job.restart = tie + amortised;
         }
@@ -268,7 +288,7 @@ impl Instance {
             job: &problem.jobs[job.index],
             demand: &self.types[job.ty].demand[..width],
             floor: job.min + job.base(),
-            cap: job.max + job.base(),
+            cap: job.cap(),
             roles: roles_of(problem, job.index),
         };
         let heads = self.jobs.iter().filter(|job| !job.is_role);
@@ -347,8 +367,7 @@ impl Instance {
 
     /// Excludes the restart.
     pub fn worth(&self, job: usize, count: u32) -> f64 {
-        let containers = count + self.jobs[job].base();
-        let value = self.types[self.jobs[job].ty].value * f64::from(containers);
+        let value = self.types[self.jobs[job].ty].value * self.jobs[job].value(count);
         self.objective.utilization * value - self.objective.loss * self.loss(job, count)
     }
 

@@ -382,6 +382,7 @@ mod tests {
             has_checkpoint: true,
             precedence: Default::default(),
             static_containers: None,
+            useful: None,
             role: None,
             needs: Default::default(),
             gpu_parts: 0,

@@ -7,6 +7,7 @@ use dormouse_messages::Needs;
 use crate::model::cluster::Cluster;
 use crate::model::instance::{Instance, State};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
+use crate::useful::Useful;
 
 pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -83,10 +84,22 @@ pub(crate) fn job(id: &str, demand: &str) -> ProblemJob {
         has_checkpoint: true,
         precedence: Default::default(),
         static_containers: None,
+        useful: None,
         role: None,
         needs: Needs::default(),
         gpu_parts: 0,
     }
+}
+
+/// A speed that bends, and falls from the fifth container on.
+fn bends(index: u64, max: u32) -> Useful {
+    let speed = |count: u32| match count {
+        0..=4 => libm::pow(f64::from(count), 0.3 + index as f64 / 30.0),
+        count => 2.0 - f64::from(count) / 10.0,
+    };
+    let mut useful = Useful::new(speed, max, &[]);
+    useful.peak = (max > 4).then_some(4);
+    useful
 }
 
 /// Four nodes, two thirds of the jobs running; the last node runs more of them than the dual tabulates.
@@ -122,6 +135,7 @@ fn random(seed: u64, bound: bool) -> Option<Instance> {
             adjustable: below(8) > 0,
             previous,
             needs: needs(bound, &mut asked),
+            useful: (seed % 3 == 2).then(|| bends(index, min + span)),
             ..job(&format!("t/j{index:02}"), &demand)
         });
     }

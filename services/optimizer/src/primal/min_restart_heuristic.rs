@@ -87,7 +87,7 @@ fn makes_room(instance: &Instance) -> Vec<usize> {
 
 fn size(instance: &Instance, job: usize) -> f64 {
     let job = &instance.jobs[job];
-    instance.types[job.ty].value * f64::from(job.count)
+    instance.types[job.ty].value * job.value(job.count)
 }
 
 fn spare(instance: &Instance, job: usize) -> f64 {
@@ -182,6 +182,7 @@ mod tests {
             in_place: false,
             fixed: Vec::new(),
             is_role: false,
+            useful: None,
             restart: 0.001,
         };
         let mut instance = Instance {

@@ -7,6 +7,7 @@ use dormouse_messages::roles::Part;
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::drf::{User, fill};
 use dormouse_optimizer::problem::{Budget, FairnessBound, Objective, Policy, Problem, ProblemJob};
+use dormouse_optimizer::useful::Useful;
 use proptest::prelude::*;
 
 const NAMES: [&str; 2] = ["a", "b"];
@@ -22,6 +23,8 @@ struct Spec {
     adjustable: bool,
     /// Processors, GPUs and containers of a role; true if it runs on the second node.
     role: Option<(u64, u64, u32, bool)>,
+    /// The exponent of a speed that bends, in tenths.
+    bends: Option<u32>,
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
@@ -36,9 +39,10 @@ fn spec() -> impl Strategy<Value = Spec> {
         previous,
         prop::bool::weighted(0.8),
         role,
+        prop::option::weighted(0.3, 1u32..10),
     )
         .prop_map(
-            |(cpu, gpu, weight, min, span, previous, adjustable, role)| {
+            |(cpu, gpu, weight, min, span, previous, adjustable, role, bends)| {
                 let previous = previous.filter(|(a, b)| a + b > 0);
                 Spec {
                     cpu,
@@ -49,6 +53,7 @@ fn spec() -> impl Strategy<Value = Spec> {
                     previous,
                     adjustable,
                     role,
+                    bends,
                 }
             },
         )
@@ -111,6 +116,10 @@ fn problem(
             made = placed(made, &at);
         }
         let role = role(spec, &made, &mut used);
+        made.useful = spec.bends.map(|tenths| {
+            let speed = |count: u32| f64::from(count).powf(f64::from(tenths) / 10.0);
+            Useful::new(speed, made.max, &[])
+        });
         jobs.push(made);
         jobs.extend(role);
     }
@@ -298,7 +307,7 @@ impl<'a> Brute<'a> {
                     if (job.min..=job.max).contains(&count) {
                         restart = 1;
                         let stall = objective.amortise_s.map_or(0.0, |s| 180.0 / s);
-                        cost = self.tie + stall * worth * f64::from(count);
+                        cost = self.tie + stall * worth * value_of(job, count);
                     }
                 }
                 let mut rooms = rooms.to_vec();
@@ -316,7 +325,8 @@ impl<'a> Brute<'a> {
                         Some(_) => 0.0,
                         None => (share * n + held - self.fair[index]).abs(),
                     };
-                    let gain = objective.utilization * worth * n - objective.loss * l - cost;
+                    let of = worth * value_of(job, a + b);
+                    let gain = objective.utilization * of - objective.loss * l - cost;
                     self.go(
                         index + 1,
                         &rooms,
@@ -328,6 +338,11 @@ impl<'a> Brute<'a> {
             }
         }
     }
+}
+
+fn value_of(job: &ProblemJob, count: u32) -> f64 {
+    let useful = job.useful.as_ref();
+    useful.map_or(f64::from(count), |useful| useful.at(count))
 }
 
 /// `None` if no allocation with the first `count` new jobs is feasible.
@@ -414,6 +429,7 @@ fn a_prefix_of_a_feasible_one_need_not_be_feasible() {
         previous: None,
         adjustable: true,
         role: None,
+        bends: None,
     };
     let specs = [spec(3, 2, 1), spec(2, 2, 0), spec(1, 1, 0)];
     let made = problem(&specs, [(5, 0), (5, 0)], (0, 0), false).expect("a problem");

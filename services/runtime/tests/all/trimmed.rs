@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::toy::{Running, Toy, ToyState, assert_once, run, until_answered, without_lease};
 use crate::common::trio::Trio;
 use crate::common::{Broker, PATIENCE, drained};
-use dormouse_messages::{Fold, Sequence, Timestamp, Writer};
+use dormouse_messages::{Fold, Format, NewerFormat, Sequence, Timestamp, Writer};
 use dormouse_runtime::{
     Clock, Log, LogError, LogItem, ServiceOptions, Snapshot, Snapshots, SystemClock,
 };
@@ -225,4 +225,27 @@ async fn nothing_that_a_living_reader_waits_for_is_trimmed() {
         };
         assert_eq!(recorded.sequence, Sequence(expected));
     }
+}
+
+/// The upgrade's event may be trimmed, so the states name the format, too.
+#[tokio::test]
+async fn a_build_does_not_start_on_a_newer_format_whose_upgrade_is_trimmed() {
+    let broker = Broker::start().await;
+    let log = broker.log().await;
+    drain(&log, 0..10).await;
+    put_and_trim(&log, nothing(&log)).await;
+    log.start::<ToyState>(None).await.expect("its format");
+    let newer = NewerFormat {
+        sequence: Sequence(5),
+        format: Format(Format::NEWEST.0 + 1),
+        by: Some("a later build".to_owned()),
+    };
+    log.states().put_format(&newer).await.expect("put");
+    let refused = log.start::<ToyState>(None).await;
+    let why = refused.err().map(|error| error.to_string());
+    assert!(
+        why.as_ref()
+            .is_some_and(|why| why.contains("a later build")),
+        "{why:?}"
+    );
 }

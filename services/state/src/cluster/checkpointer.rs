@@ -79,6 +79,7 @@ impl ClusterState {
         if let Some(life) = self.life(&event.job, event.incarnation) {
             life.running_since = Some(now);
         }
+        self.serves(&event.job);
         if let Some(job) = self.jobs.get_mut(&event.job) {
             job.start_faults = StartFaults::default();
             // A started job needs only its minimum: another allocation may shrink the job.
@@ -98,6 +99,7 @@ impl ClusterState {
     }
 
     fn stopped(&mut self, event: &PartitionStopped) {
+        self.speeds.runs(&event.job, 0, self.now);
         let has = self.allocation.jobs.get(&event.job);
         let is_sent_back = has.is_none_or(|it| it.containers == 0);
         if let Some(job) = self.jobs.get_mut(&event.job) {
@@ -213,6 +215,7 @@ impl ClusterState {
 
     fn end(&mut self, job: &JobId) {
         self.queued.remove(job);
+        self.speeds.ended(job);
         if self.jobs.remove(job).is_some() {
             let before = self.ended.filter(|(at, _)| *at == self.last_trigger);
             self.ended = if self.last_trigger > self.decided_asof {

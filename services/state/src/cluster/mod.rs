@@ -29,6 +29,7 @@ use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, 
 use crate::job::Job;
 use crate::membership::Membership;
 use crate::shared_map::SharedMap;
+use crate::speed::Speeds;
 use crate::tenants::Tenants;
 
 /// The newest allocation.
@@ -98,6 +99,7 @@ pub struct ClusterState {
     /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
     pub builds: Builds,
+    pub speeds: Speeds,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
@@ -107,7 +109,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 26;
+    const VERSION: u32 = 27;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -221,6 +223,17 @@ impl ClusterState {
 
     fn life(&mut self, id: &JobId, incarnation: Incarnation) -> Option<&mut Life> {
         of_incarnation(&mut self.jobs.get_mut(id)?.life, incarnation)
+    }
+
+    /// Counts the service of a partition that has started or changed.
+    fn serves(&mut self, id: &JobId) {
+        let life = self.jobs.get(id).and_then(|job| job.life.as_ref());
+        let containers = life.map_or(0, |life| match &life.members {
+            Some(members) => members.current.len(),
+            None => life.containers.len(),
+        });
+        let containers = u32::try_from(containers).unwrap_or(u32::MAX);
+        self.speeds.runs(id, containers, self.now);
     }
 
     fn job_mut(&mut self, id: &JobId) -> Option<&mut Job> {

@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::{
     CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, NodeEvent, NodeJoined,
-    TasksEnded,
+    Progress, TasksEnded,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{Incarnation, JobId, Resource};
@@ -43,7 +43,7 @@ impl ClusterState {
                     job.rejected(&event.uri);
                 }
             }
-            NodeEvent::Progress(event) => self.ready(&event.job, event.incarnation),
+            NodeEvent::Progress(event) => self.progressed(event),
             NodeEvent::TasksEnded(event) => self.tasks_ended(event),
             NodeEvent::MemberAcknowledged(_)
             | NodeEvent::NotebookObserved(_)
@@ -89,6 +89,14 @@ impl ClusterState {
                 tasks.ended(event, retries, self.now);
             }
             job.bound_by_tasks();
+        }
+    }
+
+    fn progressed(&mut self, event: &Progress) {
+        self.ready(&event.job, event.incarnation);
+        if let Some(job) = self.jobs.get(&event.job) {
+            let of = (job.beside.workers(event.containers), &job.demand);
+            self.speeds.progressed(event, of, self.sequence, self.now);
         }
     }
 

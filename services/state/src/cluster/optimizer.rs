@@ -13,6 +13,7 @@ impl ClusterState {
                 self.wait(&event.outcome.waiting);
                 self.decided(event.basis.as_ref());
             }
+            OptimizerEvent::JobSpeedFitted(event) => self.speeds.fitted(event),
         }
     }
 

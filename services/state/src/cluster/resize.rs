@@ -101,6 +101,7 @@ impl ClusterState {
         if let Some(assignment) = job.assignment.as_mut().filter(|_| replaced) {
             assignment.displaced = !self.nodes.hold(assignment);
         }
+        self.serves(&event.job);
         self.transit_ended();
         if replaced {
             self.last_trigger = self.sequence;

@@ -53,6 +53,7 @@ impl Queues {
                 self.wait(&event.outcome.waiting);
             }
             OptimizerEvent::AllocationUnchanged(event) => self.wait(&event.outcome.waiting),
+            OptimizerEvent::JobSpeedFitted(_) => {}
         }
     }
 

@@ -204,6 +204,7 @@ impl Routes {
             | Event::JobCancelRequested(_)
             | Event::AllocationDecided(_)
             | Event::AllocationUnchanged(_)
+            | Event::JobSpeedFitted(_)
             | Event::PlacementRefused(_)
             | Event::NodeRecovered(_)
             | Event::CheckpointRequested(_)

@@ -65,7 +65,8 @@ pub fn whatif(site: &Site, query: &WhatifQuery) -> Answer<WhatifAnswer> {
             "the log has {events} events, and the page forks one of {MOST_EVENTS} at most; use `dormouse whatif`, or a slice of the log"
         )));
     }
-    let history = site.page.past.history(Sequence(query.to))?;
+    let mut history = site.page.past.history(Sequence(query.to))?;
+    history.compares(&variants);
     let forked = history.fork(ForkAt::Sequence(site.moment(Some(query.at))));
     let options = Options {
         draws: DRAWS,

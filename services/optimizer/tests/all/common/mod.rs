@@ -65,6 +65,7 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         has_checkpoint: true,
         precedence: Default::default(),
         static_containers: None,
+        useful: None,
         role: None,
         needs: Default::default(),
     }

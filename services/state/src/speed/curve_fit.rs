@@ -4,77 +4,25 @@
 //! trying every set of nonzero ones is exact. Residuals are relative and weighted with the duration
 //! (Ernest, NSDI 2016, fits the same family by non-negative least squares).
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
-use crate::engine::Scaling;
-
-/// Seconds per step at a number of containers.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
-    pub containers: u32,
-    pub step_s: f64,
-    /// Duration of the measurement.
-    pub weight_s: f64,
-}
-
-/// The quality of a job's curve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// a, b and c, from three or more numbers of containers.
-    Fitted,
-    /// a and b, from two numbers of containers.
-    FittedTwo,
-    /// From the job and jobs of the same tenant, executor, command and demand.
-    Pooled,
-    /// From one number of containers; assumes linear speed.
-    LinearAssumed,
-    /// Without progress reports; work counts in container seconds.
-    NoProgress,
-}
-
-/// The time of a step by containers.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Curve {
-    pub a: f64,
-    pub b: f64,
-    pub c: f64,
-}
-
-impl Curve {
-    /// Returns the seconds per step.
-    #[must_use]
-    pub fn step_s(&self, containers: u32) -> f64 {
-        let n = f64::from(containers.max(1));
-        self.a + self.b / n + self.c * (n - 1.0)
-    }
-
-    /// Returns the curve for the model agents.
-    #[must_use]
-    pub const fn scaling(&self) -> Scaling {
-        Scaling::Steps {
-            a: self.a,
-            b: self.b,
-            c: self.c,
-        }
-    }
-}
+use dormouse_messages::speed::{Curve, SpeedPoint};
 
 /// Returns the number of distinct container counts.
 #[must_use]
-pub fn distinct(points: &[Point]) -> usize {
-    let seen: std::collections::BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
+pub fn distinct(points: &[SpeedPoint]) -> usize {
+    let seen: BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
     seen.len()
 }
 
 /// Returns the best curve; `None` without a point.
 #[must_use]
-pub fn fit(points: &[Point]) -> Option<Curve> {
+pub fn fit(points: &[SpeedPoint]) -> Option<Curve> {
     let columns = distinct(points).min(3);
     let first = points.first()?;
     if columns == 1 {
-        let weight: f64 = points.iter().map(|it| it.weight_s).sum();
-        let total: f64 = points.iter().map(|it| it.weight_s * it.step_s).sum();
+        let weight: f64 = points.iter().map(|it| it.seconds).sum();
+        let total: f64 = points.iter().map(|it| it.seconds * it.step_s).sum();
         let mean = if weight > 0.0 {
             total / weight
         } else {
@@ -105,16 +53,33 @@ pub fn fit(points: &[Point]) -> Option<Curve> {
     best.map(|(_, [a, b, c])| Curve { a, b, c })
 }
 
-fn row(point: &Point) -> [f64; 3] {
+/// Returns the curve with six digits, as the log writes it.
+#[must_use]
+pub fn rounded(curve: &Curve) -> Curve {
+    let round = |part: f64| {
+        if part == 0.0 || !part.is_finite() {
+            return part;
+        }
+        let scale = libm::pow(10.0, 5.0 - libm::floor(libm::log10(part)));
+        (part * scale).round() / scale
+    };
+    Curve {
+        a: round(curve.a),
+        b: round(curve.b),
+        c: round(curve.c),
+    }
+}
+
+fn row(point: &SpeedPoint) -> [f64; 3] {
     let n = f64::from(point.containers.max(1));
     [1.0, 1.0 / n, n - 1.0]
 }
 
-fn weight(point: &Point) -> f64 {
-    point.weight_s / (point.step_s * point.step_s).max(f64::MIN_POSITIVE)
+fn weight(point: &SpeedPoint) -> f64 {
+    point.seconds / (point.step_s * point.step_s).max(f64::MIN_POSITIVE)
 }
 
-fn error(points: &[Point], [a, b, c]: [f64; 3]) -> f64 {
+fn error(points: &[SpeedPoint], [a, b, c]: [f64; 3]) -> f64 {
     let each = points.iter().map(|point| {
         let off = Curve { a, b, c }.step_s(point.containers) - point.step_s;
         weight(point) * off * off
@@ -123,7 +88,7 @@ fn error(points: &[Point], [a, b, c]: [f64; 3]) -> f64 {
 }
 
 /// Solves weighted least squares over some columns, by the normal equations and Gaussian elimination.
-fn solve(points: &[Point], used: &[usize]) -> Option<[f64; 3]> {
+fn solve(points: &[SpeedPoint], used: &[usize]) -> Option<[f64; 3]> {
     let size = used.len();
     let mut matrix = vec![vec![0.0; size + 1]; size];
     for point in points {
@@ -162,14 +127,14 @@ fn solve(points: &[Point], used: &[usize]) -> Option<[f64; 3]> {
 /// Returns the median of |log(predicted / measured)|, leaving out each container count in turn; `None`
 /// for fewer than three.
 #[must_use]
-pub fn left_out_error(points: &[Point]) -> Option<f64> {
-    let seen: std::collections::BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
+pub fn left_out_error(points: &[SpeedPoint]) -> Option<f64> {
+    let seen: BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
     if seen.len() < 3 {
         return None;
     }
     let mut errors = Vec::new();
     for left_out in seen {
-        let (out, rest): (Vec<Point>, Vec<Point>) =
+        let (out, rest): (Vec<SpeedPoint>, Vec<SpeedPoint>) =
             points.iter().partition(|it| it.containers == left_out);
         if let Some(curve) = fit(&rest) {
             let of = out
@@ -183,7 +148,7 @@ pub fn left_out_error(points: &[Point]) -> Option<f64> {
 
 /// Returns the root mean square of log(measured / fitted).
 #[must_use]
-pub fn residual(points: &[Point], curve: &Curve) -> f64 {
+pub fn residual(points: &[SpeedPoint], curve: &Curve) -> f64 {
     let squares = points.iter().map(|it| {
         let off = libm::log(it.step_s / curve.step_s(it.containers));
         off * off
@@ -207,20 +172,36 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
 
-    fn points(curve: Curve, at: &[u32], noise: f64, random: &mut Random) -> Vec<Point> {
-        let point = |containers: &u32| Point {
+    /// The generator of Knuth's MMIX.
+    struct Random(u64);
+
+    impl Random {
+        fn unit(&mut self) -> f64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+        }
+
+        fn between(&mut self, least: f64, most: f64) -> f64 {
+            least + (most - least) * self.unit()
+        }
+    }
+
+    fn points(curve: Curve, at: &[u32], noise: f64, random: &mut Random) -> Vec<SpeedPoint> {
+        let point = |containers: &u32| SpeedPoint {
             containers: *containers,
             step_s: curve.step_s(*containers) * (1.0 + noise * (2.0 * random.unit() - 1.0)),
-            weight_s: 60.0,
+            seconds: 60.0,
         };
         at.iter().map(point).collect()
     }
 
     #[test]
     fn what_is_exact_is_found_and_nothing_is_below_zero() {
-        let mut random = Random::new(1);
+        let mut random = Random(1);
         let truth = Curve {
             a: 0.4,
             b: 3.0,
@@ -230,10 +211,10 @@ mod tests {
         for n in [1, 3, 6, 16] {
             assert!((found.step_s(n) / truth.step_s(n) - 1.0).abs() < 1e-6);
         }
-        let superlinear = [(1, 4.0), (2, 1.5), (4, 0.6)].map(|(containers, step_s)| Point {
+        let superlinear = [(1, 4.0), (2, 1.5), (4, 0.6)].map(|(containers, step_s)| SpeedPoint {
             containers,
             step_s,
-            weight_s: 1.0,
+            seconds: 1.0,
         });
         let found = fit(&superlinear).expect("a curve");
         assert!(found.a >= 0.0 && found.b > 0.0 && found.c >= 0.0);
@@ -244,7 +225,7 @@ mod tests {
     /// With 5 % noise on {1, 2, 4, 8}, nine of ten predictions for 6 lie within 5 %.
     #[test]
     fn between_what_was_seen_it_is_within_the_noise() {
-        let mut random = Random::new(7);
+        let mut random = Random(7);
         let (mut good, cases) = (0, 500);
         for _ in 0..cases {
             let truth = Curve {
