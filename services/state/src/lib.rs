@@ -7,7 +7,8 @@
 //! - [`job`], [`incarnation`], [`limits`], [`members`], [`precedence`], [`protection`]: one job, its
 //!   incarnation, limits, members, preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
-//! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
+//! - [`tenants`], [`usage`], [`queues`], [`share`], [`total`]: entitlements, past use, queues, dominant shares,
+//!   wide sums.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`]: placement of gangs on free nodes.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
@@ -37,6 +38,7 @@ pub mod tenants;
 #[cfg(test)]
 mod tests;
 pub mod total;
+pub mod usage;
 
 pub use builds::{Builds, Gate};
 pub use cluster::ClusterState;
@@ -57,3 +59,4 @@ pub use shared_map::SharedMap;
 pub use tasks::{Given, TaskSet};
 pub use tenants::{Above, Tenant, Tenants};
 pub use total::Total;
+pub use usage::{Standing, Standings, Usage};
