@@ -2,8 +2,8 @@
 //!
 //! - [`events`], [`envelope`], [`subject`]: events, encoding, subjects
 //! - [`format`]: formats of the log, and the builds that read them
-//! - [`ids`], [`quantity`], [`time`], [`tasks`]: ids, amounts, times, task ranges
-//! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
+//! - [`ids`], [`quantity`], [`time`], `span.rs`, [`tasks`]: ids, amounts, times, durations, task ranges
+//! - [`job`], [`policy`], [`shares`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
 //! - [`container`], [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
 //! - [`decider`], `fact.rs`, `log_clock.rs`, [`placement_authority`], `incarnations.rs`: folds, log time, valid reports
 //! - [`sanitize`], [`suggest`]: text for people
@@ -35,6 +35,8 @@ pub mod roles;
 pub mod sanitize;
 pub mod serialized_spec;
 pub mod service;
+pub mod shares;
+mod span;
 pub mod speed;
 pub mod subject;
 pub mod suggest;
@@ -65,6 +67,8 @@ pub use quota::Quota;
 pub use revise::ReviseDocument;
 pub use roles::AuxiliaryRoles;
 pub use serialized_spec::SerializedSpec;
+pub use shares::{Memory, Shares};
+pub use span::Span;
 pub use subject::Prefix;
 pub use tasks::TaskRanges;
 pub use text::Text;

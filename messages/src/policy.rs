@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::classes::{self, PriorityClass};
 use crate::grants::GrantsRule;
 use crate::lenient_int::{maybe, whole};
+use crate::shares::Shares;
 
 pub use crate::objective::{Objective, Value};
 
@@ -114,17 +115,6 @@ pub enum UnknownTenants {
     Accept,
     /// Refused.
     Refuse,
-}
-
-/// The parties among which the optimizer shares the cluster.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Shares {
-    /// Jobs, each with its own weight, as in Dorm.
-    #[default]
-    Job,
-    /// Tenants: a tenant's weight is divided among its released jobs by their weights.
-    Tenant,
 }
 
 /// The choice of node among those with a slot for a container.
@@ -295,7 +285,7 @@ pub struct Policy {
     /// Weight of an unconfigured tenant.
     #[serde(deserialize_with = "whole")]
     pub unknown_weight: u32,
-    /// The parties among which the cluster is shared.
+    /// The parties among which the cluster is shared, and the memory of their use.
     pub shares: Shares,
     /// Seconds without a renewed lease until a node counts as lost. Nodes run by `up` itself have no lease.
     #[serde(deserialize_with = "whole")]
@@ -432,6 +422,7 @@ impl Policy {
         let problem = self.lease_problem();
         let problem = problem.or_else(|| self.preemption.problem());
         let problem = problem.or_else(|| self.archive.problem());
+        let problem = problem.or_else(|| self.shares.problem());
         if let Some(problem) = problem.or_else(|| classes::problem(&self.priority_classes)) {
             return Some(problem);
         }

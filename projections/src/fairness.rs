@@ -5,6 +5,7 @@
 //! - Unfairness: Σ max(0, w/W − share) over tenants with queued jobs within their quota, W the weights of all
 //!   active tenants. The area under the curve, in share-seconds, compares runs.
 //! - Fairness loss: Σ |s − ŝ| of a tenant's jobs (Dorm, eq. 11, 12).
+//! - Balance: remembered use by its due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use dormouse_messages::events::AllocationDecided;
 use dormouse_messages::{Event, Fact, JobId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::steps::Steps;
+use crate::steps::{Steps, fraction};
 use crate::timelines::Metric;
 use dormouse_state::{QueueJob, Queues, TenantQueue};
 
@@ -25,6 +26,7 @@ struct TenantSteps {
     demand: Steps,
     waiting: Steps,
     loss: Steps,
+    balance: Steps,
 }
 
 /// The step functions of every tenant.
@@ -71,6 +73,12 @@ impl Fairness {
     fn all(&mut self, queues: &Queues, at: Timestamp) {
         for (name, tenant) in &queues.tenants {
             self.measure(name.as_str(), tenant, queues, at);
+        }
+        for (name, standing) in queues.cluster.standings(at).iter() {
+            if let Some(steps) = self.steps(name.as_str()) {
+                let balance = fraction(standing.balance, 1000);
+                steps.balance.push(at, balance, TENANT_POINTS);
+            }
         }
         let lacking = lacking(queues);
         self.unfairness.push(at, lacking, CLUSTER_POINTS);
@@ -157,6 +165,7 @@ impl Fairness {
                 demand: steps.demand.tail(),
                 waiting: steps.waiting.tail(),
                 loss: steps.loss.tail(),
+                balance: steps.balance.tail(),
             };
             (name.clone(), tail)
         });
@@ -188,6 +197,7 @@ impl Fairness {
             Metric::DominantShare => |steps| &steps.share,
             Metric::DemandShare => |steps| &steps.demand,
             Metric::Waiting => |steps| &steps.waiting,
+            Metric::Balance => |steps| &steps.balance,
             Metric::FairnessLossByTenant => |steps| &steps.loss,
             Metric::Unfairness => return vec![("unfairness".to_owned(), &self.unfairness)],
             _ => return Vec::new(),

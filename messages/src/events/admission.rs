@@ -154,6 +154,9 @@ pub struct Turn {
     pub demand_share: f64,
     /// The tenant's weight.
     pub weight: u32,
+    /// Factor of the weight by past use, in thousandths; absent without a memory of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<u64>,
     /// The tenant's queued jobs, including this one.
     pub queued: u64,
     /// The job's time in the queue.

@@ -142,6 +142,7 @@ fn a_release_with_its_turn_reads_back_and_is_valid() {
             share: 0.25,
             demand_share: 0.5,
             weight: 3,
+            factor: Some(1250),
             queued: 7,
             waited_ms: 1_500,
         }),

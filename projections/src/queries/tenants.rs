@@ -55,6 +55,12 @@ pub struct TenantRow {
     #[serde(default)]
     pub longest_start_wait_s: f64,
     pub fairness_loss: f64,
+    /// Use ÷ due by the policy's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<f64>,
+    /// Factor of the weight by the balance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
     pub reason: String,
 }
 
@@ -213,6 +219,7 @@ fn row(
     let none = TenantQueue::default();
     let tenant = queues.tenants.get(name).unwrap_or(&none);
     let config = queues.cluster.tenants.get(name.as_str());
+    let standing = queues.cluster.standings(now).get(name.as_str());
     TenantRow {
         tenant: name.clone(),
         configured: config.is_some(),
@@ -242,6 +249,8 @@ fn row(
         mean_start_wait_s: starts.sum_s / starts.jobs.max(1.0),
         longest_start_wait_s: starts.longest_s,
         fairness_loss: model.fairness.loss(name.as_str()),
+        balance: standing.map(|it| fraction(it.balance)),
+        factor: standing.map(|it| fraction(it.factor)),
         reason: waits_for(room, (name, tenant), now),
     }
 }
@@ -280,6 +289,11 @@ fn entitled(queues: &Queues, name: &TenantId) -> f64 {
     sharing.insert(name);
     let weight = |name: &TenantId| f64::from(queues.weight(name.as_str()));
     weight(name) / sharing.into_iter().map(weight).sum::<f64>()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+fn fraction(permille: u64) -> f64 {
+    permille as f64 / 1000.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]

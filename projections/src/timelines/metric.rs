@@ -27,13 +27,15 @@ pub enum Metric {
     DominantShare,
     DemandShare,
     Waiting,
+    /// Use ÷ due of each tenant, by the policy's memory.
+    Balance,
     /// The shares that backlogged tenants lack.
     Unfairness,
 }
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Utilization,
         Self::FairnessLoss,
         Self::Adjustments,
@@ -49,6 +51,7 @@ impl Metric {
         Self::DominantShare,
         Self::DemandShare,
         Self::Waiting,
+        Self::Balance,
         Self::Unfairness,
     ];
 
@@ -71,6 +74,7 @@ impl Metric {
             Self::DominantShare => "dominant-share",
             Self::DemandShare => "demand-share",
             Self::Waiting => "waiting",
+            Self::Balance => "balance",
             Self::Unfairness => "unfairness",
         }
     }
@@ -104,6 +108,10 @@ impl Metric {
             Self::DominantShare => ("fraction", "Dominant share of what each tenant has"),
             Self::DemandShare => ("fraction", "Dominant share of what each tenant has queued"),
             Self::Waiting => ("seconds", "Mean time in the queue so far"),
+            Self::Balance => (
+                "fraction",
+                "Use of each tenant by its due, remembered with the policy's half-life",
+            ),
             Self::Unfairness => (
                 "fraction",
                 "What backlogged tenants lack, Σ max(0, w/W − share)",

@@ -208,6 +208,12 @@ impl Changes {
         let mut document = json!(policy);
         for (path, value) in &self.policy {
             let wrong = |what: String| wrong("policy", path, value, what);
+            // A memory replaces the plain names.
+            if matches!(path.as_slice(), [first, _, ..] if first == "shares")
+                && !document["shares"].is_object()
+            {
+                document["shares"] = json!({});
+            }
             put(&mut document, path, value).map_err(wrong)?;
             let read: Result<Policy, _> = serde_json::from_value(document.clone());
             let read = read.map_err(|error| wrong(error.to_string()))?;

@@ -13,8 +13,9 @@ mod roles;
 mod submission;
 pub mod wide;
 
+use dormouse_messages::Shares;
 use dormouse_messages::events::{ClusterConfigured, Observed, ServiceScaled, TenantConfigured};
-use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Shares, Value};
+use dormouse_messages::policy::{Allocation, Objective, Policy, Queue, Value};
 use dormouse_messages::service::Scaling;
 use dormouse_messages::{Amounts, Event, JobId, NodeId, Quota, Resource};
 use serde_json::json;

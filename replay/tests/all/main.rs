@@ -13,6 +13,7 @@ mod health;
 mod ledger;
 mod limits;
 mod log_file;
+mod memory;
 mod nights;
 mod places;
 mod plan;

@@ -1,10 +1,11 @@
 //! Tenants through the whole pipeline: grants, quotas, shares, dependencies.
 
+use dormouse_messages::Shares;
 use dormouse_messages::events::{
     ClusterConfigured, TenantConfigured, TenantGranted, TenantRemoved, Waiting,
 };
 use dormouse_messages::grants::{Grants, GrantsRule};
-use dormouse_messages::policy::{Policy, Queue, Shares, UnknownTenants};
+use dormouse_messages::policy::{Policy, Queue, UnknownTenants};
 use dormouse_messages::{Event, Fold as _, JobId, Timestamp};
 use dormouse_replay::Verifier;
 use dormouse_replay::engine::{Action, Engine, ModelJob};

@@ -8,10 +8,10 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::policy::{Policy, Shares};
+use dormouse_messages::policy::Policy;
 use dormouse_messages::sanitize;
 use dormouse_messages::speed::CurveSource;
-use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Resource, Shares, Timestamp};
 
 /// Describes an event and its author in one line.
 #[must_use]
@@ -28,8 +28,11 @@ pub fn described(recorded: &Recorded) -> String {
 #[must_use]
 pub fn policy(policy: &Policy) -> String {
     let shares = match policy.shares {
-        Shares::Job => "",
-        Shares::Tenant => ", shares by tenant",
+        Shares::Job => String::new(),
+        Shares::Tenant => ", shares by tenant".to_owned(),
+        Shares::Remembered(memory) => {
+            format!(", shares by tenant with half-life {}", memory.half_life())
+        }
     };
     format!(
         "{}, θ1 {}, θ2 {}, queue {}{shares}",
@@ -272,12 +275,17 @@ fn released(event: &JobReleased) -> String {
     event.turn.as_ref().map_or_else(
         || "may have containers".to_owned(),
         |turn| {
+            let factor = turn.factor.map(|factor| {
+                let (whole, part) = (factor / 1000, factor % 1000);
+                format!(", its past use counts ×{whole}.{part:03}")
+            });
             format!(
-                "{} turn: {} runs {:.1}% and has {:.1}% queued",
+                "{} turn: {} runs {:.1}% and has {:.1}% queued{}",
                 turn.queue.as_str(),
                 event.job.tenant(),
                 100.0 * turn.share,
-                100.0 * turn.demand_share
+                100.0 * turn.demand_share,
+                factor.unwrap_or_default()
             )
         },
     )

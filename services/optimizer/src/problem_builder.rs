@@ -92,7 +92,7 @@ pub(crate) fn problem_within(
     released.retain(|(id, _)| !over_quota.contains(id));
     let left = left_to_the_next(state, &released, most_bytes);
     released.retain(|(id, _)| !left.contains(id));
-    let weights = tenants::weights(state, &released);
+    let weights = tenants::weights(state, &released, now);
     let caps = tenants::caps(state, &released);
     let least = released.iter().map(|(_, job)| job.precedence.value()).min();
     let values = Values::new(state, now);

@@ -1,7 +1,8 @@
 //! Derives weights and largest partitions of jobs from tenants' entitlements.
 //!
-//! 1. Weights. Per tenant, the tenant's weight W is divided among its live jobs: w_i = W · w / Σ w, scaled to
-//!    integers by the common multiple of the sums, so that the proportions are exact.
+//! 1. Weights. Per tenant, the tenant's weight W, times the factor of its past use, is divided among its live
+//!    jobs: w_i = W · w / Σ w, scaled to integers by the common multiple of the sums, so that the proportions are
+//!    exact.
 //! 2. Largest partitions. A tenant's jobs together stay within its quota: each keeps its least, then its
 //!    present count, then the rest goes in order of release.
 
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Containers;
-use dormouse_messages::policy::{Allocation, Shares};
-use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Quota, Resource};
+use dormouse_messages::policy::Allocation;
+use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Quota, Resource, Shares, Timestamp};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
@@ -22,7 +23,41 @@ const RESIZED_LATER: &str = "its tenant's quota is used by jobs that have just s
 
 pub type Live<'a> = (&'a JobId, &'a Job);
 
-pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, u32> {
+/// Larger weights lose their last bits, so that the shares within a tenant stay exact.
+const MOST_WEIGHT: u64 = 1 << 22;
+
+/// Returns each tenant's weight, with a memory times the factor of its past use.
+fn tenant_weights<'a>(
+    state: &ClusterState,
+    tenants: impl Iterator<Item = &'a str>,
+    now: Timestamp,
+) -> BTreeMap<&'a str, u64> {
+    let weight = |name: &'a str| {
+        let weight = u64::from(state.tenants.weight(name, &state.policy));
+        (name, weight)
+    };
+    let mut weights: BTreeMap<&str, u64> = tenants.map(weight).collect();
+    if !state.usage.is_on() {
+        return weights;
+    }
+    let standings = state.standings(now);
+    for (name, weight) in &mut weights {
+        *weight *= standings.factor(name);
+    }
+    let divisor = weights.values().fold(0, |gcd: u64, it| gcd.gcd(it)).max(1);
+    let heaviest = weights.values().max().map_or(1, |it| it / divisor);
+    let excess = heaviest / MOST_WEIGHT + 1;
+    for weight in weights.values_mut() {
+        *weight = (*weight / divisor / excess).max(1);
+    }
+    weights
+}
+
+pub fn weights<'a>(
+    state: &ClusterState,
+    live: &[Live<'a>],
+    now: Timestamp,
+) -> BTreeMap<&'a JobId, u32> {
     if state.policy.shares == Shares::Job {
         return live.iter().map(|(id, job)| (*id, job.weight)).collect();
     }
@@ -30,8 +65,9 @@ pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobI
     for (id, job) in live {
         *sums.entry(id.tenant()).or_insert(0) += u64::from(job.weight.max(1));
     }
-    let weight = |tenant: &str| u64::from(state.tenants.weight(tenant, &state.policy));
-    let heaviest = sums.keys().map(|tenant| weight(tenant)).max().unwrap_or(1);
+    let weights = tenant_weights(state, sums.keys().copied(), now);
+    let weight = |tenant: &str| weights.get(tenant).copied().unwrap_or(1);
+    let heaviest = weights.values().max().copied().unwrap_or(1);
     let most = u64::from(u32::MAX) / heaviest;
     // Without a small common multiple.
     let common = sums.values().try_fold(1u64, |common, sum| {
@@ -249,10 +285,10 @@ mod tests {
     fn a_tenants_weight_is_divided_among_its_jobs_exactly() {
         let (ids, jobs) = (ids(), [job(1, 4), job(2, 4), job(5, 4)]);
         let live: Vec<Live<'_>> = ids.iter().zip(&jobs).collect();
-        let by_job = weights(&state(Shares::Job), &live);
+        let by_job = weights(&state(Shares::Job), &live, Timestamp::default());
         assert_eq!(by_job.values().copied().collect::<Vec<_>>(), [1, 2, 5]);
         // Weight 3 in 1 : 2, against 1 for the other tenant, gives 1, 2, 1.
-        let by_tenant = weights(&state(Shares::Tenant), &live);
+        let by_tenant = weights(&state(Shares::Tenant), &live, Timestamp::default());
         let [a, b, c] = [&ids[0], &ids[1], &ids[2]].map(|id| by_tenant[id]);
         assert_eq!((b, c), (2 * a, a));
     }

@@ -8,7 +8,8 @@
 //!   incarnation, limits, members, preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
 //! - [`speed`]: times of a step by containers, and curves through them.
-//! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
+//! - [`tenants`], [`usage`], [`queues`], [`share`], [`total`]: entitlements, past use, queues, dominant shares,
+//!   wide sums.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`]: placement of gangs on free nodes.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
@@ -39,6 +40,7 @@ pub mod tenants;
 #[cfg(test)]
 mod tests;
 pub mod total;
+pub mod usage;
 
 pub use builds::{Builds, Gate};
 pub use cluster::ClusterState;
@@ -60,3 +62,4 @@ pub use speed::Speeds;
 pub use tasks::{Given, TaskSet};
 pub use tenants::{Above, Tenant, Tenants};
 pub use total::Total;
+pub use usage::{Standing, Standings, Usage};

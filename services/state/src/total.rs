@@ -32,17 +32,47 @@ impl Total {
         self.subtract(&held(beside, demand, containers));
     }
 
+    /// Adds amounts `times` over; saturates.
+    pub fn add_times(&mut self, amounts: &Amounts, times: u64) {
+        self.change(amounts, |sum, amount| {
+            sum.saturating_add(amount * u128::from(times))
+        });
+    }
+
+    /// Multiplies every sum by `factor` ÷ 2^32.
+    pub fn scale(&mut self, factor: u32) {
+        let sums: Vec<(Resource, u128)> = self.sums().collect();
+        for (resource, sum) in sums {
+            self.put(&resource, sum.saturating_mul(factor.into()) >> 32);
+        }
+    }
+
+    /// Iterates over the sums.
+    pub fn sums(&self) -> impl Iterator<Item = (Resource, u128)> {
+        let high_alone = self.high.iter().filter(|(it, _)| self.low.get(it) == 0);
+        let resources = self.low.iter().chain(high_alone);
+        resources.map(|(resource, _)| (resource.clone(), self.sum(resource)))
+    }
+
+    /// Returns one sum.
+    #[must_use]
+    pub fn sum(&self, resource: &Resource) -> u128 {
+        u128::from(self.high.get(resource)) << 64 | u128::from(self.low.get(resource))
+    }
+
+    fn change(&mut self, amounts: &Amounts, change: impl Fn(u128, u128) -> u128) {
+        for (resource, amount) in amounts.iter() {
+            self.put(resource, change(self.sum(resource), amount.into()));
+        }
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         reason = "one half of the bits, then the other"
     )]
-    fn change(&mut self, amounts: &Amounts, change: impl Fn(u128, u128) -> u128) {
-        for (resource, amount) in amounts.iter() {
-            let high = u128::from(self.high.get(resource)) << 64;
-            let sum = change(high | u128::from(self.low.get(resource)), amount.into());
-            self.low.set(resource.clone(), sum as u64);
-            self.high.set(resource.clone(), (sum >> 64) as u64);
-        }
+    fn put(&mut self, resource: &Resource, sum: u128) {
+        self.low.set(resource.clone(), sum as u64);
+        self.high.set(resource.clone(), (sum >> 64) as u64);
     }
 
     /// Reports whether all sums are 0.

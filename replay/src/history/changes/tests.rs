@@ -1,5 +1,7 @@
 //! Parsing and effects of the command line's changes.
 
+use dormouse_messages::{Memory, Shares};
+
 use super::*;
 
 fn asked(settings: &[&str]) -> Asked {
@@ -33,6 +35,17 @@ fn several_values_are_a_sweep_and_each_field_reaches_its_place() {
     let job = "ads/lr".parse().expect("a job");
     variants[0].document(&job, &mut document).expect("set");
     assert_eq!(document["containers"], json!({"min": 2, "max": 4}));
+}
+
+#[test]
+fn a_memory_replaces_the_plain_names_of_shares() {
+    let variants = asked(&["policy.shares.half_life=7d,30d"]).variants();
+    let variants = variants.expect("changes");
+    let policy = variants[1].policy(&Policy::default()).expect("a policy");
+    assert_eq!(policy.shares, Shares::Remembered(Memory::of_days(30)));
+    let back = asked(&["policy.shares=tenant"]).variants();
+    let back = back.expect("changes")[0].policy(&policy).expect("a policy");
+    assert_eq!(back.shares, Shares::Tenant);
 }
 
 #[test]

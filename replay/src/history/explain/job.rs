@@ -10,6 +10,7 @@ use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase, turn};
 use dormouse_state::queues::TenantQueue;
+use dormouse_state::usage::NEUTRAL;
 use dormouse_state::{ClusterState, Queues, Stand};
 
 use super::against::against;
@@ -42,6 +43,7 @@ pub fn explain(
     answer.has = Some(known.now);
     answer.words.extend(people(id, known));
     answer.words.extend(class(explainer, id, known));
+    answer.words.extend(remembered(explainer, id.tenant()));
     answer.words.extend(seen(explainer, id));
     if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
@@ -201,6 +203,29 @@ fn class(explainer: &Explainer, id: &JobId, known: &Job) -> Option<String> {
     };
     let class = class.unwrap_or_else(|| "it has no priority class".to_owned());
     Some(format!("{class}; it was preempted {times}"))
+}
+
+/// Describes the effect of the tenant's past use.
+pub(super) fn remembered(explainer: &Explainer, tenant: &str) -> Option<String> {
+    let (_, now) = explainer.place();
+    let cluster = &explainer.head.cluster;
+    let half_life = cluster.policy.shares.memory()?.half_life();
+    let standing = cluster.standings(now).get(tenant)?;
+    let weight = cluster.tenants.weight(tenant, &cluster.policy);
+    let does = match standing.factor {
+        factor if factor > NEUTRAL => "its jobs get more now and go earlier",
+        factor if factor < NEUTRAL => "its jobs get less now and go later",
+        _ => "its jobs get what its weight says",
+    };
+    Some(format!(
+        "{tenant} used {} % of its due (half-life {half_life}); its weight {weight} counts {} times, so {does}",
+        standing.balance / 10,
+        thousandths(standing.factor)
+    ))
+}
+
+fn thousandths(number: u64) -> String {
+    format!("{}.{:02}", number / 1000, number % 1000 / 10)
 }
 
 fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {

@@ -13,7 +13,7 @@
 //!
 //! Small jobs could starve a large one, so `job.released.passed_over` records the first overtaking. After
 //! [`Policy::reserve_after_s`], capacity is reserved for the overtaken head; under FIFO, against later jobs
-//! only.
+//! only. Where past use counts, nothing is reserved for a tenant above its due.
 //!
 //! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
 
@@ -32,6 +32,7 @@ use dormouse_messages::policy::Queue;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{JobId, Proposal, Timestamp};
 use dormouse_state::Queues;
+use dormouse_state::usage::NEUTRAL;
 
 use room::{Fit, Room};
 use tenant_queue::{Closed, Line};
@@ -91,7 +92,8 @@ impl<'a> Release<'a> {
         for line in &mut lines {
             line.advance(&mut room);
         }
-        room.reserve(lines.iter().filter_map(Line::waiting), now);
+        let due = lines.iter().filter(|line| line.factor >= NEUTRAL);
+        room.reserve(due.filter_map(Line::waiting), now);
         let passed = no_room(queues, &lines, &room);
         let last = queues.last.as_ref();
         let last = last.and_then(|last| lines.iter().position(|line| line.tenant == last.as_str()));
@@ -209,6 +211,7 @@ impl<'a> Release<'a> {
             share: line.share.as_f64(),
             demand_share: line.demand_share.as_f64(),
             weight: line.weight,
+            factor: line.is_remembered().then_some(line.factor),
             queued: line.count,
             waited_ms: self.now.ms_since(since),
         };

@@ -359,9 +359,10 @@ impl<'a> Room<'a> {
 
     /// Returns the reservation that binds a head. Lower classes' reservations, and those that start after the
     /// head's end, do not bind. Under FIFO an earlier arrival is exempt: it blocks its competitors, so both
-    /// would wait for each other.
+    /// would wait for each other. Where past use counts, arrivals do not order the queue.
     fn reserved_from(&self, head: &Head) -> Option<&Reserved> {
-        let fifo = self.queues.cluster.policy.queue == Queue::Fifo;
+        let cluster = &self.queues.cluster;
+        let fifo = cluster.policy.queue == Queue::Fifo && !cluster.usage.is_on();
         let reserved = self.reserved.as_ref();
         reserved
             .filter(|it| it.id != head.id && it.class >= head.class)

@@ -12,7 +12,8 @@
 //! | `projected-wait` | w · (waits paid + ages of the queued + n · N ÷ 2μ) ÷ arrived |
 //!
 //! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷ mean duration.
-//! `fifo` is the order of arrival over all tenants.
+//! `fifo` is the order of arrival over all tenants. Where past use counts, w includes the tenant's factor f
+//! ([`dormouse_state::usage`]), `demand`'s score is DDS · f, and `fifo`'s is the head's wait · f.
 //!
 //! `balanced-wait` is `projected-wait` over credited arrivals. A job that has waited 30 % longer than the
 //! next under FIFO precedes all others.
@@ -20,7 +21,7 @@
 //! `projected-wait` rewards a flood, since queued work raises its tenant's score at once, and has long tails.
 //! 30 % weighs the longest wait against the deviation of the tenants' means (20 %: shorter, less even).
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::policy::Queue;
@@ -78,17 +79,18 @@ pub fn turn(
     match queues.cluster.policy.queue {
         Queue::Fifo => heads
             .iter()
-            .min_by_key(|(_, _, head)| head.arrival)
+            .min_by_key(|(_, line, head)| (Reverse(counted_wait(line, head, now)), head.arrival))
             .map(|(index, ..)| *index),
         Queue::Drf => best(&heads, last, |line| {
-            let weighted = u128::from(line.share.under) * u128::from(line.weight);
+            let weighted = u128::from(line.share.under) * u128::from(line.counted_weight());
             Score::new(weighted, line.share.over)
         }),
         Queue::Demand => best(&heads, last, |line| {
-            Score::new(line.demand_share.over, line.demand_share.under)
+            let counted = u128::from(line.demand_share.over) * u128::from(line.factor);
+            Score::new(counted, line.demand_share.under)
         }),
         Queue::DemandDrf => best(&heads, last, |line| {
-            let weighted = BigUint::from(line.share.under) * line.weight;
+            let weighted = BigUint::from(line.share.under) * line.counted_weight();
             Score::new(
                 weighted * line.demand_share.over,
                 BigUint::from(line.demand_share.under) * line.share.over,
@@ -101,6 +103,14 @@ pub fn turn(
             })
         }
         Queue::BalancedWait => balanced(queues, lines, &heads, last, released, now),
+    }
+}
+
+/// Returns the head's wait times its tenant's factor; 0 without a memory, where arrivals alone count.
+fn counted_wait(line: &Line<'_>, head: &Head, now: Timestamp) -> u128 {
+    match line.is_remembered() {
+        true => u128::from(now.micros_since(head.since)) * u128::from(line.factor),
+        false => 0,
     }
 }
 
@@ -140,7 +150,7 @@ fn projected(
     let (gap_over, gap_under) = queues.gap_us().unwrap_or((0, 1));
     let halves = BigUint::from(gap_under) * 2u32;
     let ahead = BigUint::from(queued) * all * gap_over;
-    let over = (so_far * &halves + ahead) * line.weight;
+    let over = (so_far * &halves + ahead) * line.counted_weight();
     Score::new(over, halves * waits.arrived.max(1))
 }
 

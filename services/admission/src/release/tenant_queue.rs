@@ -11,6 +11,7 @@ use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Sequence, Timestamp};
 use dormouse_state::fit::{NodeSet, outside};
 use dormouse_state::queues::{LOOKAHEAD, Order};
+use dormouse_state::usage::NEUTRAL;
 use dormouse_state::{Gang, QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
 use super::head::{Certain, Head, Passing, demanded};
@@ -51,6 +52,8 @@ impl Closed {
 pub struct Line<'a> {
     pub tenant: &'a str,
     pub weight: u32,
+    /// Factor of the weight by past use, in thousandths.
+    pub factor: u64,
     /// With this decision's releases.
     pub runs: Amounts,
     pub certain: Certain,
@@ -82,9 +85,12 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
     let fresh = fresh.map(|(_, event)| event.job.tenant());
     let names = queued.map(|(name, _)| name.as_str()).chain(fresh);
     let names: BTreeSet<&str> = names.collect();
+    let standings = queues.cluster.standings(now);
     let line = |name| {
         let queue = queues.tenants.get(name).unwrap_or_else(empty);
-        Line::of(queues, name, queue, (changes, now))
+        let mut line = Line::of(queues, name, queue, (changes, now));
+        line.factor = standings.factor(name);
+        line
     };
     let mut lines: Vec<Line<'a>> = names.into_iter().map(line).collect();
     for (index, (cause, event)) in (1..).zip(&changes.admitted) {
@@ -152,6 +158,7 @@ impl<'a> Line<'a> {
         let mut line = Self {
             tenant,
             weight: queues.weight(tenant),
+            factor: NEUTRAL,
             runs: queue.runs.amounts(),
             certain: Certain {
                 amounts: queue.certain(&queues.cluster.policy).amounts(),
@@ -187,6 +194,16 @@ impl<'a> Line<'a> {
     fn measure(&mut self) {
         self.share = Share::dominant(&self.runs, &self.queues.total);
         self.demand_share = Share::dominant(&self.queued, &self.queues.total);
+    }
+
+    /// Reports whether past use counts.
+    pub fn is_remembered(&self) -> bool {
+        self.queues.cluster.usage.is_on()
+    }
+
+    /// Returns the weight times the factor of past use.
+    pub fn counted_weight(&self) -> u64 {
+        u64::from(self.weight) * self.factor
     }
 
     /// Returns the first job next to the tenant's use.

@@ -39,6 +39,8 @@ const HEADER_WIDE: [&str; 16] = [
     "REASON",
 ];
 
+const BALANCE: &str = "BALANCE";
+
 /// Renders the list of tenants.
 #[must_use]
 pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
@@ -46,9 +48,18 @@ pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
         return "no tenants".to_owned();
     }
     let header: &[&str] = if style.wide { &HEADER_WIDE } else { &HEADER };
-    let mut table = style.table(header);
+    let is_remembered = answer.tenants.iter().any(|row| row.balance.is_some());
+    let mut header = header.to_vec();
+    if is_remembered {
+        header.insert(2, BALANCE);
+    }
+    let mut table = style.table(&header);
     for row in &answer.tenants {
-        table.add_row(if style.wide { wide(row) } else { narrow(row) });
+        let mut cells = if style.wide { wide(row) } else { narrow(row) };
+        if is_remembered {
+            cells.insert(2, right(balance(row)));
+        }
+        table.add_row(Row::from(cells));
     }
     let rule = match answer.grants {
         GrantsRule::Open => "",
@@ -70,8 +81,16 @@ fn weight(row: &TenantRow) -> String {
     }
 }
 
-fn narrow(row: &TenantRow) -> Row {
-    Row::from(vec![
+/// Use by due, and the factor of the weight.
+fn balance(row: &TenantRow) -> String {
+    match (row.balance, row.factor) {
+        (Some(balance), Some(factor)) => format!("{}, ×{factor:.2}", share(balance)),
+        _ => "-".to_owned(),
+    }
+}
+
+fn narrow(row: &TenantRow) -> Vec<Cell> {
+    vec![
         Cell::new(row.tenant.as_str()),
         right(weight(row)),
         right(share(row.share)),
@@ -81,11 +100,11 @@ fn narrow(row: &TenantRow) -> Row {
         right(age(row.mean_start_wait_s)),
         right(age(row.longest_start_wait_s)),
         Cell::new(&row.reason),
-    ])
+    ]
 }
 
-fn wide(row: &TenantRow) -> Row {
-    Row::from(vec![
+fn wide(row: &TenantRow) -> Vec<Cell> {
+    vec![
         Cell::new(row.tenant.as_str()),
         right(weight(row)),
         right(share(row.entitled)),
@@ -105,7 +124,7 @@ fn wide(row: &TenantRow) -> Row {
         ),
         Cell::new(describe::grants(&row.grants)),
         Cell::new(&row.reason),
-    ])
+    ]
 }
 
 fn or_dash(text: String) -> String {
@@ -137,6 +156,7 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
             "Weight",
             format!("{}{configured}{most}{priority}", row.weight),
         ),
+        ("Balance", balance(row)),
         ("Quota", or_dash(row.quota.to_string())),
         ("Granted", describe::grants(&row.grants)),
         (
@@ -171,7 +191,8 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
         ),
         ("Loss", share(row.fairness_loss)),
     ];
-    for (name, text) in facts {
+    let shown = |(name, _): &(&str, String)| *name != "Balance" || row.balance.is_some();
+    for (name, text) in facts.into_iter().filter(shown) {
         page.push_str(&format!("  {name:<11} {text}\n"));
     }
     if !detail.queue.is_empty() {

@@ -20,7 +20,7 @@ use dormouse_messages::events::{ArchiverEvent, ByWriter, JobAllocation, Waiting}
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId,
-    PlacementAuthority, Recorded, Sequence, Timestamp,
+    PlacementAuthority, Recorded, Sequence, TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,7 @@ use crate::membership::Membership;
 use crate::shared_map::SharedMap;
 use crate::speed::Speeds;
 use crate::tenants::Tenants;
+use crate::usage::{self, Load, Standings, Touched, Usage};
 
 /// The newest allocation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -100,6 +101,7 @@ pub struct ClusterState {
     pub overfull: BTreeMap<NodeId, Amounts>,
     pub builds: Builds,
     pub speeds: Speeds,
+    pub usage: Usage,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
@@ -132,6 +134,9 @@ impl Fold for ClusterState {
             return Err(what.to_owned());
         }
         self.check_room(&self.held())?;
+        if self.usage.is_on() {
+            self.usage.check(&self.load())?;
+        }
         check_tasks(self.jobs.iter())
     }
 
@@ -197,6 +202,7 @@ impl ClusterState {
         if !self.authority.validates(event) {
             return None;
         }
+        let before = self.one_load(event);
         match event.by_writer() {
             ByWriter::Operator(event) => self.evolve_operator(event),
             ByWriter::Admission(event) => self.evolve_admission(event),
@@ -208,7 +214,62 @@ impl ClusterState {
             ByWriter::Gateway(event) => self.evolve_gateway(event),
             ByWriter::Archiver(ArchiverEvent::LogArchived(_) | ArchiverEvent::LogTrimmed(_)) => {}
         }
+        self.remember(event, before.as_ref());
         Some(event)
+    }
+
+    /// Returns the load of the job that the event is about, if past use counts.
+    fn one_load(&self, event: &Event) -> Option<(bool, Amounts)> {
+        match usage::touched(event) {
+            Some(Touched::One(id)) if self.usage.is_on() => Some(self.load_of(id)),
+            _ => None,
+        }
+    }
+
+    fn remember(&mut self, event: &Event, before: Option<&(bool, Amounts)>) {
+        let entitled = (&self.policy, &self.tenants);
+        match (usage::touched(event), before) {
+            (Some(Touched::One(id)), Some(before)) => {
+                let after = self.load_of(id);
+                if let Ok(tenant) = TenantId::new(id.tenant()) {
+                    let change = (before, &after);
+                    self.usage.change(&tenant, change, entitled, self.now);
+                }
+            }
+            (Some(Touched::All), _) if self.policy.shares.memory().is_some() => {
+                let (offer, load) = (self.nodes.total(), self.load());
+                self.usage.reset(entitled, offer, &load, self.now);
+            }
+            (Some(Touched::All), _) => self.usage = Usage::default(),
+            _ => {}
+        }
+    }
+
+    fn load_of(&self, id: &JobId) -> (bool, Amounts) {
+        let mut held = Amounts::new();
+        for (_, demand) in self.jobs.get(id).into_iter().flat_map(Job::held) {
+            held.add(demand, 1);
+        }
+        (self.job(id).is_some(), held)
+    }
+
+    fn load(&self) -> Load {
+        let mut load = Load::new();
+        for (id, job) in self.live() {
+            let Ok(tenant) = TenantId::new(id.tenant()) else {
+                continue;
+            };
+            let (jobs, held) = load.entry(tenant).or_default();
+            *jobs += 1;
+            job.held().for_each(|(_, demand)| held.add(demand, 1));
+        }
+        load
+    }
+
+    /// Returns the factors of the tenants' weights by past use.
+    #[must_use]
+    pub fn standings(&self, now: Timestamp) -> Standings {
+        self.usage.standings(now)
     }
 
     const fn triggers(&mut self) {

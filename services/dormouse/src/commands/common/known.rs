@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_messages::Shares;
 use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::needs::Labels;
-use dormouse_messages::policy::{Policy, Queue, Shares};
+use dormouse_messages::policy::{Policy, Queue};
 use dormouse_messages::{Amounts, JobId, NodeId, Quota, Resource, TenantId, sanitize, suggest};
 use dormouse_projections::queries::{NodeRow, TenantRow};
 
@@ -153,7 +154,7 @@ pub fn quota_below_use(quota: &Quota, row: &TenantRow) -> Option<String> {
 /// Returns a note if the policy ignores or barely uses weights.
 #[must_use]
 pub fn weight_without_effect(policy: &Policy) -> Option<String> {
-    if policy.shares == Shares::Tenant {
+    if policy.shares != Shares::Job {
         return None;
     }
     let queue = policy.queue.as_str();

@@ -151,7 +151,7 @@ fn changed(before: &Policy, after: &Policy) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::policy::Shares;
+    use dormouse_messages::Shares;
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! `policy show`.
 
 use clap::Args;
-use dormouse_messages::Sequence;
 use dormouse_messages::grants::GrantsRule;
-use dormouse_messages::policy::{Policy, Shares, UnknownTenants};
+use dormouse_messages::policy::{Policy, UnknownTenants};
+use dormouse_messages::{Sequence, Shares};
 use dormouse_projections::queries::ClusterAnswer;
 use serde_json::{Value, json};
 
@@ -53,8 +53,14 @@ pub fn in_words(policy: &Policy) -> String {
         UnknownTenants::Refuse => "refused".to_owned(),
     };
     let among = match policy.shares {
-        Shares::Job => "jobs",
-        Shares::Tenant => "tenants",
+        Shares::Job => "jobs".to_owned(),
+        Shares::Tenant => "tenants".to_owned(),
+        Shares::Remembered(memory) => format!(
+            "tenants, by their use with half-life {} (a weight counts {} to {} times)",
+            memory.half_life(),
+            memory.floor,
+            1.0 / memory.floor
+        ),
     };
     let granted = match policy.grants.unwrap_or_default() {
         GrantsRule::Open => "not asked for",
