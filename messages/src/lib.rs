@@ -34,6 +34,7 @@ pub mod roles;
 pub mod sanitize;
 pub mod serialized_spec;
 pub mod service;
+pub mod slurm;
 pub mod subject;
 pub mod suggest;
 pub mod tasks;
@@ -49,7 +50,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use fact::{Fact, KeptFact};
 pub use format::{Build, Format, NewerFormat, Reads};
 pub use ids::{
-    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
+    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, QueueId, Rank, Sequence, TenantId,
 };
 pub use incarnations::Incarnations;
 pub use lenient_int::{maybe as maybe_whole, whole};

@@ -81,7 +81,7 @@ pub use layout::{Logs, logs_path, open_log, task_output};
 pub use rotate::{LogBounds, log_parts};
 pub use wire::Wires;
 
-use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
+use agent::{Agent, Batch, Drain, Leave, LogLost, RuntimeExit};
 use code::{Cache, CodeSource};
 use container_record::ContainerRecords;
 use docker::DockerRuntime;
@@ -93,6 +93,9 @@ use runtime::{ContainerDriver, Exits, RuntimeError};
 use supervisor::Supervisor;
 
 const BATCH: usize = 1_024;
+
+/// Signals of one end arrive within this time.
+const MAY_END_TOGETHER: Duration = Duration::from_secs(1);
 
 /// Together one second.
 const LOCK_ATTEMPTS: u32 = 20;
@@ -230,6 +233,7 @@ async fn live(
         checkpoints,
     } = wires;
     let runtime = provided(&config, runtime, (code, marks.clone()))?;
+    let allocation = config.allocation;
     let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
     let terms = lease::Terms {
         term,
@@ -255,7 +259,10 @@ async fn live(
             supervisor,
         ));
     }
-    pass_exits(exited, agent.clone());
+    pass_exits(exited, agent.clone(), allocation.is_some());
+    if let Some(allocation) = allocation {
+        drain_when_warned(allocation, agent.clone());
+    }
     pass_on(asked, &agent);
     pass_on(execs, &agent);
     let addr = agent.clone();
@@ -276,13 +283,38 @@ async fn live(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
+/// At the end of an allocation every process gets the same signal: the agent that leaves reports no exit, and
+/// the containers are lost with their node.
 fn pass_exits(
     mut exited: mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>,
     agent: Addr<Agent>,
+    ends_together: bool,
 ) {
     actix::spawn(async move {
         while let Some((container, exit)) = exited.recv().await {
-            agent.do_send(RuntimeExit(container, exit));
+            let agent = agent.clone();
+            if ends_together && exit.code != Some(0) {
+                actix::spawn(async move {
+                    tokio::time::sleep(MAY_END_TOGETHER).await;
+                    agent.do_send(RuntimeExit(container, exit));
+                });
+            } else {
+                agent.do_send(RuntimeExit(container, exit));
+            }
+        }
+    });
+}
+
+/// Drains the node on SIGUSR1.
+fn drain_when_warned(allocation: config::Allocation, agent: Addr<Agent>) {
+    let warned = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1());
+    let Ok(mut warned) = warned else {
+        return;
+    };
+    actix::spawn(async move {
+        while warned.recv().await.is_some() {
+            tracing::warn!("the allocation ends: the node is drained");
+            agent.do_send(Drain(allocation));
         }
     });
 }

@@ -32,6 +32,7 @@ pub mod routes;
 pub mod share;
 pub mod shared;
 pub mod shared_map;
+pub mod slurm;
 pub mod tasks;
 pub mod tenants;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
 pub use shared::Shared;
 pub use shared_map::SharedMap;
+pub use slurm::{SlurmAllocation, SlurmPhase, SlurmQueueState, SlurmQueues};
 pub use tasks::{Given, TaskSet};
 pub use tenants::{Above, Tenant, Tenants};
 pub use total::Total;

@@ -109,6 +109,15 @@ const MAY: [(&str, &[&str]); 17] = [
         ],
     ),
     (
+        "slurm",
+        &[
+            "log.slurm.0.slurm.requested",
+            "leases.slurm",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
         "autoscaler",
         &[
             "log.autoscaler.0.service.scaled",

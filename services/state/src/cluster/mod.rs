@@ -2,7 +2,7 @@
 //! dropped.
 //!
 //! One file a writer applies that writer's events: `operator`, `admission`, `optimizer`, `placer`,
-//! `checkpointer` with `resize`, `node`, `services`. `nodes` holds the effects of nodes' changes on jobs.
+//! `checkpointer` with `resize`, `node`, `services`, `slurm`. `nodes` holds the effects of nodes' changes on jobs.
 
 mod admission;
 mod checkpointer;
@@ -13,6 +13,7 @@ mod optimizer;
 mod placer;
 mod resize;
 mod services;
+mod slurm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, 
 use crate::job::Job;
 use crate::membership::Membership;
 use crate::shared_map::SharedMap;
+use crate::slurm::SlurmQueues;
 use crate::tenants::Tenants;
 
 /// The newest allocation.
@@ -98,6 +100,7 @@ pub struct ClusterState {
     /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
     pub builds: Builds,
+    pub slurm: SlurmQueues,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
@@ -107,7 +110,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 26;
+    const VERSION: u32 = 27;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -204,6 +207,7 @@ impl ClusterState {
             ByWriter::Node(event) => self.evolve_node(event),
             ByWriter::Autoscaler(event) => self.evolve_autoscaler(event),
             ByWriter::Gateway(event) => self.evolve_gateway(event),
+            ByWriter::Slurm(event) => self.evolve_slurm(event),
             ByWriter::Archiver(ArchiverEvent::LogArchived(_) | ArchiverEvent::LogTrimmed(_)) => {}
         }
         Some(event)
