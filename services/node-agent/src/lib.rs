@@ -68,6 +68,7 @@ use std::fs::{self, File};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -259,7 +260,8 @@ async fn live(
             supervisor,
         ));
     }
-    pass_exits(exited, agent.clone(), allocation.is_some());
+    let leaves = allocation.map(|_| Arc::new(AtomicBool::new(false)));
+    pass_exits(exited, agent.clone(), leaves.clone());
     if let Some(allocation) = allocation {
         drain_when_warned(allocation, agent.clone());
     }
@@ -278,29 +280,36 @@ async fn live(
     tokio::pin!(ended);
     tokio::select! {
         result = &mut ended => return result.map_err(|_| AgentError::Thread)?,
-        () = shutdown => agent.do_send(Leave),
+        () = shutdown => {
+            if let Some(leaves) = leaves {
+                leaves.store(true, Ordering::Relaxed);
+            }
+            agent.do_send(Leave);
+        }
     }
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
-/// At the end of an allocation every process gets the same signal: the agent that leaves reports no exit, and
-/// the containers are lost with their node.
+/// At the end of an allocation every process gets the same signal, and a program that saves and exits with 0
+/// has not completed. An agent that leaves reports no exit: the containers are lost with their node.
 fn pass_exits(
     mut exited: mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>,
     agent: Addr<Agent>,
-    ends_together: bool,
+    leaves: Option<Arc<AtomicBool>>,
 ) {
     actix::spawn(async move {
         while let Some((container, exit)) = exited.recv().await {
-            let agent = agent.clone();
-            if ends_together && exit.code != Some(0) {
-                actix::spawn(async move {
-                    tokio::time::sleep(MAY_END_TOGETHER).await;
-                    agent.do_send(RuntimeExit(container, exit));
-                });
-            } else {
+            let (agent, leaves) = (agent.clone(), leaves.clone());
+            let Some(leaves) = leaves else {
                 agent.do_send(RuntimeExit(container, exit));
-            }
+                continue;
+            };
+            actix::spawn(async move {
+                tokio::time::sleep(MAY_END_TOGETHER).await;
+                if !leaves.load(Ordering::Relaxed) {
+                    agent.do_send(RuntimeExit(container, exit));
+                }
+            });
         }
     });
 }

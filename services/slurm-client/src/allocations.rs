@@ -296,7 +296,10 @@ impl Work {
             if let Seen::Job(slurm_job, Standing::Waits { .. } | Standing::Runs { .. }) = job
                 && wish.released
             {
-                self.slurm.cancel(slurm_job).await?;
+                // A job may end in between; the next list says so.
+                if let Err(error) = self.slurm.cancel(slurm_job).await {
+                    tracing::debug!(slurm_job, %error, "not cancelled; trying again");
+                }
             }
             self.see(key, job);
         }
@@ -334,7 +337,7 @@ impl Work {
             name,
             settings: &wish.settings,
             nodes: wish.nodes,
-            script: &script,
+            script: Some(&script),
             output: &output,
         };
         match self.slurm.submit(&submission).await {

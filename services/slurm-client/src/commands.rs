@@ -111,7 +111,8 @@ pub struct Submission<'a> {
     pub name: &'a str,
     pub settings: &'a SlurmQueue,
     pub nodes: u32,
-    pub script: &'a std::path::Path,
+    /// Absent where nothing is to run.
+    pub script: Option<&'a std::path::Path>,
     pub output: &'a std::path::Path,
 }
 
@@ -155,7 +156,8 @@ impl Submission<'_> {
         arguments.extend(partition.iter().map(|it| format!("--partition={it}")));
         arguments.extend(account.iter().map(|it| format!("--account={it}")));
         arguments.extend(options.iter().cloned());
-        arguments.push(self.script.display().to_string());
+        let script = self.script.map(|script| script.display().to_string());
+        arguments.push(script.unwrap_or_else(|| "--wrap=true".to_owned()));
         arguments
     }
 }
@@ -255,7 +257,7 @@ mod tests {
             name: "dormouse-1-gpu-3",
             settings: &settings,
             nodes: 2,
-            script: Path::new("/home/me/script"),
+            script: Some(Path::new("/home/me/script")),
             output: Path::new("/home/me/out"),
         };
         assert_eq!(

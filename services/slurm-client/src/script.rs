@@ -65,14 +65,20 @@ impl Agents {
         .chain(keys)
         .chain(arguments)
         .collect();
-        let agent = quoted(&format!("exec {}", words.join(" ")));
+        let data = quoted(&self.data);
+        let pid = format!("{data}/agent-{queue}-{slot}-$SLURM_NODEID.pid");
+        let words = words.join(" ");
+        let agent = quoted(&format!("mkdir -p {data}; echo $$ > {pid}; exec {words}"));
+        let warn = quoted(&format!("kill -USR1 \"$(cat {pid})\""));
         format!(
             "#!/bin/bash\n\
              # An allocation of the queue {queue}: an agent on each node.\n\
              srun --ntasks-per-node=1 --cpus-per-task={cores} --kill-on-bad-exit=0 --no-kill /bin/sh -c {agent} &\n\
              agents=$!\n\
-             # Slurm warns the batch shell before the end: the agents drain their nodes.\n\
-             trap 'kill -USR1 \"$agents\"' USR1\n\
+             # Slurm warns the batch shell before the end: the agents drain their nodes. A signal by way of srun\n\
+             # would reach every process of a node.\n\
+             warn() {{ srun --overlap --ntasks-per-node=1 /bin/sh -c {warn} & }}\n\
+             trap warn USR1\n\
              # Slurm ends the agents itself.\n\
              trap : TERM\n\
              status=0\n\
@@ -132,7 +138,7 @@ mod tests {
         std::fs::write(
             &shown,
             "#!/bin/sh\nwhile [ \"$1\" != /bin/sh ]; do shift; done\nshift\nshift\n\
-             eval \"set -- ${1#exec }\"\nprintf '%s\\n' \"$@\"\n",
+             eval \"set -- ${1#*exec }\"\nprintf '%s\\n' \"$@\"\n",
         )
         .expect("written");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -238,7 +238,8 @@ fn jobs_outlive_their_allocations() {
 
     // Slurm's reason reaches the one who waits.
     slurm.run("scontrol", &["update", "PartitionName=p", "State=DOWN"]);
-    cluster.submit(&count_job("long", 700, (1, 1), &[])).ok();
+    let queued = cluster.submit(&count_job("long", 700, (1, 1), &[]));
+    assert_eq!(queued.json()["state"], "queued", "{queued:?}");
     poll("Slurm's reason", PATIENCE, || {
         let said = cluster.run(&["explain", "ads/long"]).json()["words"].to_string();
         (said.contains("allocation of the queue q") && said.contains("PartitionDown")).then_some(())
@@ -249,7 +250,7 @@ fn jobs_outlive_their_allocations() {
     let mut other = count_job("other", 300, (1, 1), &[]);
     other["demand"]["cpu"] = 2.into();
     other["retries"] = 0.into();
-    cluster.submit(&other).ok();
+    assert_eq!(cluster.submit(&other).json()["state"], "queued");
     let of_other = |it: &&Value| it["jobs"] == serde_json::json!(["ads/other"]);
     let job = poll("its allocation", LONG, || {
         let all = allocations(&cluster);

@@ -55,7 +55,7 @@ pub async fn run(context: &Context, args: &DryRunArgs) -> anyhow::Result<u8> {
         name: &format!("dormouse-dry-run-{queue}"),
         settings: &known.settings,
         nodes: known.settings.nodes,
-        script: "/bin/true".as_ref(),
+        script: None,
         output: "/dev/null".as_ref(),
     };
     let (slurm, accepted) = match Slurm.check(&submission).await {

@@ -55,7 +55,7 @@ fn text(view: &QueueView, style: &Style) -> String {
         ),
         format!("drained     {} s before its end", it.drain_s),
         format!(
-            "at most     {}, of which {} wait in Slurm",
+            "at most     {}, and {} of them waiting in Slurm",
             it.most, it.backlog
         ),
         format!("given back  after {} s without a container", it.idle_s),
