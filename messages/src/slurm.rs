@@ -29,7 +29,7 @@ pub struct SlurmQueue {
     /// The account that Slurm charges; absent for the user's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Further options of sbatch, one a string: `--constraint=a100`.
+    /// Further options of sbatch, one a string: --constraint=a100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// Capacity asked of each node.

@@ -68,7 +68,10 @@ impl Agents {
         let data = quoted(&self.data);
         let pid = format!("{data}/agent-{queue}-{slot}-$SLURM_NODEID.pid");
         let words = words.join(" ");
-        let agent = quoted(&format!("mkdir -p {data}; echo $$ > {pid}; exec {words}"));
+        // Somebody else may have made the folder before, where everybody can write.
+        let own = format!("mkdir -p -m 700 {data} && [ -O {data} ] && [ ! -L {data} ]");
+        let agent = format!("{own} && echo $$ > {pid} && exec {words}");
+        let agent = quoted(&format!("{agent}; echo {data} is not yours >&2; exit 1"));
         let warn = quoted(&format!("kill -USR1 \"$(cat {pid})\""));
         format!(
             "#!/bin/bash\n\
@@ -137,8 +140,8 @@ mod tests {
         let shown = folder.path().join("srun");
         std::fs::write(
             &shown,
-            "#!/bin/sh\nwhile [ \"$1\" != /bin/sh ]; do shift; done\nshift\nshift\n\
-             eval \"set -- ${1#*exec }\"\nprintf '%s\\n' \"$@\"\n",
+            "#!/bin/sh\nwhile [ \"$1\" != /bin/sh ]; do shift; done\nshift\nshift\nwords=${1#*exec }\n\
+             eval \"set -- ${words%; echo *}\"\nprintf '%s\\n' \"$@\"\n",
         )
         .expect("written");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
