@@ -199,6 +199,11 @@ fn jobs_outlive_their_allocations() {
     let conf = slurm.path("slurm.conf").display().to_string();
     cluster.env("SLURM_CONF", &conf);
     cluster.start_up(0, "cpu=1");
+    let policy = cluster.dir().join("policy.yaml");
+    std::fs::write(&policy, "policy: {lease_s: 20}\n").expect("writes");
+    cluster
+        .run(&["policy", "set", policy.to_str().expect("UTF-8")])
+        .ok();
     let agents = cluster.dir().join("agents").display().to_string();
     // The tests are root, whose agents would wall jobs off.
     let serve = [
@@ -251,15 +256,16 @@ fn jobs_outlive_their_allocations() {
     other["demand"]["cpu"] = 2.into();
     other["retries"] = 0.into();
     assert_eq!(cluster.submit(&other).json()["state"], "queued");
-    let of_other = |it: &&Value| it["jobs"] == serde_json::json!(["ads/other"]);
-    let job = poll("its allocation", LONG, || {
-        let all = allocations(&cluster);
-        let own = all.iter().find(of_other)?;
-        (own["state"] == "running").then(|| own["slurm_job"].to_string())
-    });
-    cluster.wait_event("its container", |event| match event {
-        Event::ContainerStarted(it) if it.container.job.name() == "other" => Some(()),
+    let node = cluster.wait_event("its container", |event| match event {
+        Event::ContainerStarted(it) if it.container.job.name() == "other" => {
+            Some(it.node.to_string())
+        }
         _ => None,
+    });
+    let has_it = |it: &&Value| it["nodes"][0] == node.as_str() && it["state"] == "running";
+    let job = poll("its allocation", PATIENCE, || {
+        let own = allocations(&cluster);
+        Some(own.iter().find(has_it)?["slurm_job"].to_string())
     });
     slurm.run("scancel", &[&job]);
 
