@@ -1,7 +1,7 @@
 //! Given a history, when the decider decides, then these requests and releases.
 
 use dormouse_messages::events::{
-    ContainerStarted, JobAdmitted, JobCancelRequested, NodeDrained, NodeJoined, NodeRemoved,
+    ContainerStarted, JobAdmitted, JobCancelled, NodeDrained, NodeJoined, NodeRemoved,
     SlurmEnded, SlurmGranted, SlurmQueueConfigured, SlurmQueueRemoved, SlurmRefused, SlurmReleased,
     SlurmRequested, SlurmSubmitted,
 };
@@ -111,9 +111,12 @@ impl Log {
     }
 
     fn cancel(&mut self, name: &str) {
-        let event = JobCancelRequested {
+        let event = JobCancelled {
             job: job(name),
-            ingress_sequence: self.sequence.0,
+            reason: String::new(),
+            attempts: 0,
+            code: None,
+            ingress_sequence: None,
             by: None,
             basis: None,
         };
