@@ -26,7 +26,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -43,7 +43,7 @@ mixed: ## Show training, a model service, notebooks and a shared GPU on one mach
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -102,7 +102,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|torch|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|hyperqueue|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|torch|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|slurm|hyperqueue|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -132,6 +132,13 @@ start_engine() {
 install_hosts() {
   packages iproute2 iptables
   say "hosts: ready"
+}
+
+# Slurm's controller, node and client programs. The tests configure and start them, in folders of their own.
+install_slurm() {
+  packages munge slurm-client slurmctld slurmd
+  slurmd -V >/dev/null || die "slurmd does not run on this machine"
+  say "slurm: ready ($(slurmd -V))"
 }
 
 install_docker() {
@@ -458,9 +465,10 @@ for target in "$@"; do
     cudart) install_cudart ;;
     s3) install_s3 ;;
     hosts) install_hosts ;;
+    slurm) install_slurm ;;
     hyperqueue) install_hyperqueue ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts; install_slurm ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, torch, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, hyperqueue or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, torch, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, slurm, hyperqueue or all" ;;
   esac
 done

@@ -10,7 +10,7 @@
 # public key. Existing keys are kept, so that a tenant or node can be added later. DIR/gateway.secret is what the
 # keys of services' callers follow from (`dormouse account key`).
 #
-# Users: admission, optimizer, placer, checkpointer, autoscaler, archiver, api, webhook, operator, sys, node-<name>,
+# Users: admission, optimizer, placer, checkpointer, autoscaler, archiver, slurm, api, webhook, operator, sys, node-<name>,
 # gateway-<name>, tenant-<name>; people: user-<tenant>.<name> (ROLE is viewer or submitter), operator-<name>.
 # What people do stands on the log under their names: the broker writes them into the subjects.
 set -euo pipefail
@@ -270,6 +270,7 @@ service optimizer
 service placer "$(reads "$leases")"
 service checkpointer
 service autoscaler
+service slurm
 service archiver "$prefix.states.> \$JS.API.STREAM.PURGE.$states \$JS.API.STREAM.PURGE.$log \$JS.API.CONSUMER.LIST.$log"
 # The queries: answers what it and tenants were asked, hands submissions in, stores tenants' packed folders, shows tenants
 # what becomes of their jobs.

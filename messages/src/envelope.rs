@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
 use crate::format::{Format, NewerFormat};
-use crate::ids::{GatewayId, NodeId, Sequence};
+use crate::ids::{GatewayId, NodeId, QueueId, Sequence};
 use crate::subject::SHARD;
 use crate::text::{self, Text};
 use crate::time::Timestamp;
@@ -347,15 +347,23 @@ fn measured_subject(event: &Event, gateway: &GatewayId) -> String {
 
 fn shard_subject(event: &Event) -> String {
     let node = |node: &NodeId| format!("node/{node}");
+    let queue = |queue: &QueueId| format!("queue/{queue}");
     match event {
-        Event::NodeDrained(event) => node(&event.node),
         Event::NodeLabelled(event) => node(&event.node),
-        Event::NodeRemoved(event) => node(&event.node),
         Event::NodeRestored(event) => node(&event.node),
         Event::NodeLost(event) => node(&event.node),
         Event::NodeRecovered(event) => node(&event.node),
         Event::NodeQuarantined(event) => node(&event.node),
         Event::NodeReadmitted(event) => node(&event.node),
+        Event::SlurmQueueConfigured(event) => queue(&event.queue),
+        Event::SlurmQueueRemoved(event) => queue(&event.queue),
+        Event::SlurmRequested(event) => queue(&event.queue),
+        Event::SlurmSubmitted(event) => queue(&event.queue),
+        Event::SlurmRefused(event) => queue(&event.queue),
+        Event::SlurmEstimated(event) => queue(&event.queue),
+        Event::SlurmGranted(event) => queue(&event.queue),
+        Event::SlurmReleased(event) => queue(&event.queue),
+        Event::SlurmEnded(event) => queue(&event.queue),
         Event::PlacementDecided(event) => format!("epoch/{}", event.epoch),
         Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),

@@ -82,6 +82,11 @@ name_id!(
 );
 
 name_id!(
+    /// A queue of Slurm allocations.
+    QueueId, "queue"
+);
+
+name_id!(
     /// A gateway's own name.
     GatewayId, "gateway"
 );

@@ -36,6 +36,7 @@ pub mod sanitize;
 pub mod serialized_spec;
 pub mod service;
 pub mod shares;
+pub mod slurm;
 mod span;
 pub mod speed;
 pub mod subject;
@@ -53,7 +54,7 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use fact::{Fact, KeptFact};
 pub use format::{Build, Format, NewerFormat, Reads};
 pub use ids::{
-    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
+    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, QueueId, Rank, Sequence, TenantId,
 };
 pub use incarnations::Incarnations;
 pub use lenient_int::{maybe as maybe_whole, whole};

@@ -146,7 +146,8 @@ impl LogClock {
             | Writer::Placer
             | Writer::Checkpointer
             | Writer::Autoscaler
-            | Writer::Archiver => return,
+            | Writer::Archiver
+            | Writer::Slurm => return,
         }
         self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
@@ -210,7 +211,8 @@ impl LogClock {
             | Writer::Placer
             | Writer::Checkpointer
             | Writer::Autoscaler
-            | Writer::Archiver => is_near(at_us, written_us).then_some(at_us),
+            | Writer::Archiver
+            | Writer::Slurm => is_near(at_us, written_us).then_some(at_us),
         }
     }
 

@@ -99,7 +99,8 @@ fn role(event: &Event) -> Role<'_> {
         | ByWriter::Checkpointer(_)
         | ByWriter::Autoscaler(_)
         | ByWriter::Gateway(_)
-        | ByWriter::Archiver(_) => Role::Other,
+        | ByWriter::Archiver(_)
+        | ByWriter::Slurm(_) => Role::Other,
     }
 }
 

@@ -395,6 +395,15 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::GatewayLost(_)
         | Event::LogArchived(_)
         | Event::LogTrimmed(_)
+        | Event::SlurmQueueConfigured(_)
+        | Event::SlurmQueueRemoved(_)
+        | Event::SlurmRequested(_)
+        | Event::SlurmSubmitted(_)
+        | Event::SlurmRefused(_)
+        | Event::SlurmEstimated(_)
+        | Event::SlurmGranted(_)
+        | Event::SlurmReleased(_)
+        | Event::SlurmEnded(_)
         | Event::NodeGpuReconciled(_)
         | Event::NodeJoined(_) => None,
     }

@@ -16,6 +16,7 @@ use dormouse_messages::events::Basis;
 use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
+use dormouse_slurm::Slurm;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::restarts::Restarts;
@@ -342,6 +343,7 @@ pub struct Verifier {
     checkpointer: ParallelReaders<Lagging<Checkpointer>>,
     autoscaler: ParallelReaders<Lagging<Autoscaler>>,
     archiver: ParallelReaders<Lagging<Archiver>>,
+    slurm: ParallelReaders<Lagging<Slurm>>,
 }
 
 impl Verifier {
@@ -357,6 +359,7 @@ impl Verifier {
         self.autoscaler
             .begin(fork.autoscaler.clone(), fork.sequence);
         self.archiver.begin(fork.archiver.clone(), fork.sequence);
+        self.slurm.begin(fork.cluster.clone(), fork.sequence);
         self
     }
 
@@ -378,6 +381,7 @@ impl Verifier {
         self.checkpointer.read(recorded);
         self.autoscaler.read(recorded);
         self.archiver.read(recorded);
+        self.slurm.read(recorded);
     }
 
     /// Returns the findings.
@@ -397,6 +401,7 @@ impl Verifier {
             self.checkpointer.report(),
             self.autoscaler.report(),
             self.archiver.report(),
+            self.slurm.report(),
         ] {
             report.absorb(of_service);
         }

@@ -10,6 +10,7 @@ mod node;
 mod operator;
 mod optimizer;
 mod placer;
+mod slurm;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ pub use node::*;
 pub use operator::*;
 pub use optimizer::*;
 pub use placer::*;
+pub use slurm::*;
 
 use crate::ids::Sequence;
 use crate::time::Timestamp;
@@ -75,11 +77,12 @@ pub enum Writer {
     /// Under its own name.
     Gateway,
     Archiver,
+    Slurm,
 }
 
 impl Writer {
     /// Every writer.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Operator,
         Self::Admission,
         Self::Optimizer,
@@ -89,6 +92,7 @@ impl Writer {
         Self::Autoscaler,
         Self::Gateway,
         Self::Archiver,
+        Self::Slurm,
     ];
 
     /// True next to jobs or clients: such events are validated first.
@@ -116,6 +120,7 @@ impl Writer {
             Self::Autoscaler => "autoscaler",
             Self::Gateway => "gateway",
             Self::Archiver => "archiver",
+            Self::Slurm => "slurm",
         }
     }
 }
@@ -311,18 +316,20 @@ macro_rules! registry {
 registry! {
     Operator OperatorEvent {
         ClusterConfigured "cluster.configured.v1" shard observation;
-        NodeDrained "node.drained.v1" shard observation;
+        NodeDrained "node.drained.v1" node observation also Node;
         NodeRestored "node.restored.v1" shard observation;
         TenantConfigured "tenant.configured.v1" shard observation;
         WebhookConfigured "webhook.configured.v1" shard observation;
         TenantGranted "tenant.granted.v1" shard observation;
         TenantRemoved "tenant.removed.v1" shard observation;
         NodeLabelled "node.labelled.v1" shard observation;
-        NodeRemoved "node.removed.v1" shard observation;
+        NodeRemoved "node.removed.v1" node observation also Slurm;
         KeyCreated "key.created.v1" shard observation;
         KeyRotated "key.rotated.v1" shard observation;
         KeyRevoked "key.revoked.v1" shard observation;
         UpgradeApproved "upgrade.approved.v1" shard observation;
+        SlurmQueueConfigured "slurm.queue_configured.v1" shard observation;
+        SlurmQueueRemoved "slurm.queue_removed.v1" shard observation;
     }
     Admission AdmissionEvent {
         SubmissionReceived "submission.received.v1" shard observation;
@@ -403,6 +410,15 @@ registry! {
     Archiver ArchiverEvent {
         LogArchived "log.archived.v1" shard observation;
         LogTrimmed "log.trimmed.v1" shard decision;
+    }
+    Slurm SlurmEvent {
+        SlurmRequested "slurm.requested.v1" shard decision;
+        SlurmSubmitted "slurm.submitted.v1" shard observation;
+        SlurmRefused "slurm.refused.v1" shard observation;
+        SlurmEstimated "slurm.estimated.v1" shard observation;
+        SlurmGranted "slurm.granted.v1" shard observation;
+        SlurmReleased "slurm.released.v1" shard decision;
+        SlurmEnded "slurm.ended.v1" shard observation;
     }
 }
 

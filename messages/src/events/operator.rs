@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
 use crate::grants::Grants;
-use crate::ids::{NodeId, TenantId};
+use crate::ids::{NodeId, QueueId, TenantId};
 use crate::policy::Policy;
 use crate::quota::Quota;
+use crate::slurm::SlurmQueue;
 use crate::who::Role;
 
 /// A new policy takes effect.
@@ -67,7 +68,7 @@ pub struct TenantRemoved {
     pub reason: Option<String>,
 }
 
-/// A node takes no containers from now on, and its jobs move away.
+/// A node takes no containers from now on, and its jobs move away. A node whose time ends says so itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeDrained {
     /// The node.
@@ -153,4 +154,21 @@ pub struct KeyRevoked {
 pub struct UpgradeApproved {
     /// The newest approved format.
     pub format: Format,
+}
+
+/// A queue of Slurm allocations has these settings from now on; failures before count no longer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlurmQueueConfigured {
+    /// The queue.
+    pub queue: QueueId,
+    /// The settings.
+    #[serde(flatten)]
+    pub settings: SlurmQueue,
+}
+
+/// A queue of Slurm allocations is no longer wanted: its allocations are given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlurmQueueRemoved {
+    /// The queue.
+    pub queue: QueueId,
 }

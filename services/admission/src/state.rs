@@ -74,6 +74,7 @@ impl Fold for AdmissionState {
             | ByWriter::Node(_)
             | ByWriter::Autoscaler(_)
             | ByWriter::Archiver(_)
+            | ByWriter::Slurm(_)
             | ByWriter::Gateway(
                 GatewayEvent::GatewayJoined(_)
                 | GatewayEvent::GatewayLeft(_)

@@ -102,7 +102,8 @@ impl Fold for ArchiverState {
             | ByWriter::Checkpointer(_)
             | ByWriter::Node(_)
             | ByWriter::Autoscaler(_)
-            | ByWriter::Gateway(_) => {}
+            | ByWriter::Gateway(_)
+            | ByWriter::Slurm(_) => {}
         }
     }
 

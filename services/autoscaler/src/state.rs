@@ -194,6 +194,7 @@ impl Fold for AutoscalerState {
             ByWriter::Operator(_)
             | ByWriter::Optimizer(_)
             | ByWriter::Archiver(_)
+            | ByWriter::Slurm(_)
             | ByWriter::Placer(
                 PlacerEvent::PlacementRefused(_)
                 | PlacerEvent::NodeRecovered(_)

@@ -11,6 +11,7 @@ pub mod global;
 pub mod job_name;
 pub mod log_range;
 pub mod node;
+pub mod slurm_node;
 pub mod streams;
 pub mod weight;
 pub mod words;
@@ -21,6 +22,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use global::Global;
 
 use crate::commands::account::AccountCommand;
+use crate::commands::alloc::AllocCommand;
 use crate::commands::cluster::ClusterCommand;
 use crate::commands::completion::{CompletionArgs, NamesArgs};
 use crate::commands::down::DownArgs;
@@ -100,6 +102,8 @@ pub enum Command {
     #[command(subcommand)]
     Account(AccountCommand),
     #[command(subcommand)]
+    Alloc(AllocCommand),
+    #[command(subcommand)]
     Webhook(WebhookCommand),
     Top(TopArgs),
     Explain(ExplainArgs),
@@ -151,6 +155,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Policy(command) => commands::policy::run(&context, &command).await,
         Command::Cluster(command) => commands::cluster::run(&context, &command).await,
         Command::Account(command) => commands::account::run(&context, &command).await,
+        Command::Alloc(command) => commands::alloc::run(&context, &command).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Top(args) => commands::top::run(&context, args).await,
         Command::Explain(args) => commands::explain::run(&context, &args).await,

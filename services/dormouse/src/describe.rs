@@ -1,6 +1,7 @@
 //! Describes each event in one line.
 
 mod serving;
+mod slurm;
 
 use dormouse_messages::events::{
     ContainerExited, JobReleased, JobRevised, JobSpeedFitted, LogArchived, NodeDrained,
@@ -67,6 +68,15 @@ pub fn describe(event: &Event) -> String {
         }
         Event::KeyRotated(e) => format!("{} has another key instead of {}", e.name, e.revoked),
         Event::KeyRevoked(e) => format!("{} has no key any more", e.name),
+        Event::SlurmQueueConfigured(_)
+        | Event::SlurmQueueRemoved(_)
+        | Event::SlurmRequested(_)
+        | Event::SlurmSubmitted(_)
+        | Event::SlurmRefused(_)
+        | Event::SlurmEstimated(_)
+        | Event::SlurmGranted(_)
+        | Event::SlurmReleased(_)
+        | Event::SlurmEnded(_) => slurm::describe(event),
         Event::UpgradeApproved(e) => format!("up to format {}", e.format),
         Event::BuildJoined(e) => format!("{} runs {}", e.process, e.build),
         Event::BuildLeft(e) => format!("{} left", e.process),
@@ -543,6 +553,15 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::ClockStepped(_)
         | Event::LogArchived(_)
         | Event::LogTrimmed(_)
+        | Event::SlurmQueueConfigured(_)
+        | Event::SlurmQueueRemoved(_)
+        | Event::SlurmRequested(_)
+        | Event::SlurmSubmitted(_)
+        | Event::SlurmRefused(_)
+        | Event::SlurmEstimated(_)
+        | Event::SlurmGranted(_)
+        | Event::SlurmReleased(_)
+        | Event::SlurmEnded(_)
         | Event::NodeRecovered(_)
         | Event::NodeQuarantined(_)
         | Event::NodeReadmitted(_)

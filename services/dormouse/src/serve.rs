@@ -6,6 +6,7 @@ pub mod archiver;
 pub mod gateway;
 mod role;
 pub mod service;
+pub mod slurm;
 pub mod web;
 pub mod webhook;
 
@@ -50,6 +51,7 @@ pub enum ServeCommand {
     #[command(after_help = "Examples:\n  dormouse serve autoscaler --server nats://broker:4222")]
     Autoscaler(DeciderArgs),
     Archiver(archiver::ArchiverArgs),
+    Slurm(slurm::SlurmArgs),
     Api(api::ApiArgs),
     Agent(Box<agent::AgentArgs>),
     Gateway(gateway::GatewayArgs),
@@ -214,6 +216,7 @@ pub async fn run(context: &Context, command: ServeCommand) -> anyhow::Result<u8>
         ServeCommand::Checkpointer(args) => (Service::Checkpointer, args),
         ServeCommand::Autoscaler(args) => (Service::Autoscaler, args),
         ServeCommand::Archiver(args) => return archiver::serve(context, args).await,
+        ServeCommand::Slurm(args) => return slurm::run(context, args).await,
         ServeCommand::Api(args) => return api::serve(context, args).await,
         ServeCommand::Agent(args) => return agent::run(context, args).await,
         ServeCommand::Gateway(args) => return gateway::run(context, args).await,

@@ -317,7 +317,9 @@ fn start_page(
     Ok(url)
 }
 
-fn machine(nodes: u32) -> Amounts {
+/// Returns this machine's processors and memory, divided among nodes.
+#[must_use]
+pub fn machine(nodes: u32) -> Amounts {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = meminfo

@@ -49,7 +49,7 @@ use crate::supervisor::Supervisor;
 use crate::tasks::{Orders, TaskFiles};
 use crate::usage::Count;
 use crate::watch::{Complete, Watch, Watched};
-pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
+pub use handlers::{Batch, Drain, Leave, LogLost, RuntimeExit};
 
 /// Grace of an eviction that no fence causes.
 const EVICT_GRACE: Duration = Duration::from_secs(2);

@@ -138,6 +138,8 @@ pub struct AgentConfig {
     pub fenced: bool,
     /// The action after the agent's death. `None`: the lease runs out.
     pub gone: Option<IfGone>,
+    /// The node belongs to an allocation that ends.
+    pub allocation: Option<Allocation>,
     /// Folders in front of `PATH`. In Docker they need mounts.
     pub path: Vec<PathBuf>,
     /// Working directory, to be mounted in Docker. `None`: the container's directory.
@@ -165,6 +167,21 @@ pub struct IfGone {
     pub command: Vec<String>,
 }
 
+/// An allocation of another scheduler, which warns by SIGUSR1 and then ends every process of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocation {
+    /// Seconds from the warning to the end.
+    pub drain_s: u32,
+}
+
+impl Allocation {
+    /// Returns the drain's deadline: containers that cannot move get some seconds to end.
+    #[must_use]
+    pub fn deadline_s(self) -> u32 {
+        self.drain_s.saturating_sub(30).max(self.drain_s / 2)
+    }
+}
+
 impl AgentConfig {
     /// Returns a configuration with plain processes at 127.0.0.1 and checkpoints under `data_dir`.
     #[must_use]
@@ -185,6 +202,7 @@ impl AgentConfig {
             lease: None,
             fenced: true,
             gone: None,
+            allocation: None,
             path: Vec::new(),
             working_dir: None,
             mounts: Vec::new(),

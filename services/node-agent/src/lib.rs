@@ -68,6 +68,7 @@ use std::fs::{self, File};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -81,7 +82,7 @@ pub use layout::{Logs, logs_path, open_log, task_output};
 pub use rotate::{LogBounds, log_parts};
 pub use wire::Wires;
 
-use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
+use agent::{Agent, Batch, Drain, Leave, LogLost, RuntimeExit};
 use code::{Cache, CodeSource};
 use container_record::ContainerRecords;
 use docker::DockerRuntime;
@@ -93,6 +94,9 @@ use runtime::{ContainerDriver, Exits, RuntimeError};
 use supervisor::Supervisor;
 
 const BATCH: usize = 1_024;
+
+/// Signals of one end arrive within this time.
+const MAY_END_TOGETHER: Duration = Duration::from_secs(1);
 
 /// Together one second.
 const LOCK_ATTEMPTS: u32 = 20;
@@ -230,6 +234,7 @@ async fn live(
         checkpoints,
     } = wires;
     let runtime = provided(&config, runtime, (code, marks.clone()))?;
+    let allocation = config.allocation;
     let (term_tx, term) = latest::channel(config.lease.unwrap_or_default());
     let terms = lease::Terms {
         term,
@@ -255,7 +260,11 @@ async fn live(
             supervisor,
         ));
     }
-    pass_exits(exited, agent.clone());
+    let leaves = allocation.map(|_| Arc::new(AtomicBool::new(false)));
+    pass_exits(exited, agent.clone(), leaves.clone());
+    if let Some(allocation) = allocation {
+        drain_when_warned(allocation, agent.clone());
+    }
     pass_on(asked, &agent);
     pass_on(execs, &agent);
     let addr = agent.clone();
@@ -271,18 +280,50 @@ async fn live(
     tokio::pin!(ended);
     tokio::select! {
         result = &mut ended => return result.map_err(|_| AgentError::Thread)?,
-        () = shutdown => agent.do_send(Leave),
+        () = shutdown => {
+            if let Some(leaves) = leaves {
+                leaves.store(true, Ordering::Relaxed);
+            }
+            agent.do_send(Leave);
+        }
     }
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
+/// At the end of an allocation every process gets the same signal, and a program that saves and exits with 0
+/// has not completed. An agent that leaves reports no exit: the containers are lost with their node.
 fn pass_exits(
     mut exited: mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>,
     agent: Addr<Agent>,
+    leaves: Option<Arc<AtomicBool>>,
 ) {
     actix::spawn(async move {
         while let Some((container, exit)) = exited.recv().await {
-            agent.do_send(RuntimeExit(container, exit));
+            let (agent, leaves) = (agent.clone(), leaves.clone());
+            let Some(leaves) = leaves else {
+                agent.do_send(RuntimeExit(container, exit));
+                continue;
+            };
+            actix::spawn(async move {
+                tokio::time::sleep(MAY_END_TOGETHER).await;
+                if !leaves.load(Ordering::Relaxed) {
+                    agent.do_send(RuntimeExit(container, exit));
+                }
+            });
+        }
+    });
+}
+
+/// Drains the node on SIGUSR1.
+fn drain_when_warned(allocation: config::Allocation, agent: Addr<Agent>) {
+    let warned = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1());
+    let Ok(mut warned) = warned else {
+        return;
+    };
+    actix::spawn(async move {
+        while warned.recv().await.is_some() {
+            tracing::warn!("the allocation ends: the node is drained");
+            agent.do_send(Drain(allocation));
         }
     });
 }

@@ -29,6 +29,7 @@ const fn service(writer: Writer) -> &'static str {
         Writer::Autoscaler => "dormouse-autoscaler",
         Writer::Gateway => "dormouse-gateway",
         Writer::Archiver => "dormouse-archiver",
+        Writer::Slurm => "dormouse-slurm",
     }
 }
 

@@ -287,6 +287,11 @@ impl<'a> FreeNodes<'a> {
         free
     }
 
+    /// Adds nodes.
+    pub fn extend(&mut self, nodes: impl IntoIterator<Item = FreeNode<'a>>) {
+        self.nodes.extend(nodes);
+    }
+
     /// Returns the nodes.
     #[must_use]
     pub fn nodes(&self) -> &[FreeNode<'a>] {

@@ -117,6 +117,8 @@ pub struct SavedCheckpoint {
 /// A live job and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
+    /// Not started before these have completed.
+    pub depends_on: Vec<JobId>,
     pub demand: Amounts,
     pub beside: AuxiliaryRoles,
     pub weight: u32,
@@ -209,6 +211,7 @@ impl Job {
     #[must_use]
     pub fn admitted(spec: &JobSpec, admitted: Sequence, at: Timestamp) -> Self {
         Self {
+            depends_on: spec.depends_on.clone(),
             limits: Limits::of(spec, at),
             on_hold: false,
             requeued: false,

@@ -131,6 +131,20 @@ impl Membership {
         })
     }
 
+    /// Drains a node without a deadline, also before its first join; reports whether the node was usable.
+    pub(crate) fn leaves(&mut self, name: &NodeId) -> bool {
+        self.drained.entry(name.clone()).or_insert(None);
+        let was_usable = self.is_usable(name);
+        self.change(name, |node| node.drained = true);
+        was_usable
+    }
+
+    /// Forgets what was said about a node that is not known.
+    pub(crate) fn forget(&mut self, name: &NodeId) {
+        self.drained.remove(name);
+        self.said.remove(name);
+    }
+
     pub(crate) fn restored(&mut self, name: &NodeId) -> bool {
         self.drained.remove(name);
         self.change(name, |node| {
@@ -290,14 +304,10 @@ impl Membership {
         })
     }
 
-    /// Forgets a lost or drained node.
+    /// Forgets a node.
     pub(crate) fn remove(&mut self, name: &NodeId) {
-        let gone = |node: &Node| node.drained || matches!(node.phase, NodePhase::Lost { .. });
-        if self.nodes.get(name).is_some_and(gone) {
-            self.nodes.remove(name);
-            self.drained.remove(name);
-            self.said.remove(name);
-        }
+        self.nodes.remove(name);
+        self.forget(name);
     }
 
     /// Reports whether every place is usable and satisfies its needs.

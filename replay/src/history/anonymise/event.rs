@@ -43,7 +43,8 @@ impl Renamer {
     /// The event cannot be written or read.
     pub fn rename(&mut self, recorded: &Recorded) -> Result<Option<Recorded>, CodecError> {
         match recorded.event() {
-            // Tokens and manifests are digests of the old names, keys name people, and processes hosts.
+            // Tokens and manifests are digests of the old names, keys name people, processes hosts, and
+            // queues partitions and accounts.
             None
             | Some(
                 Event::PlanAccepted(_)
@@ -53,6 +54,15 @@ impl Renamer {
                 | Event::KeyRevoked(_)
                 | Event::LogArchived(_)
                 | Event::LogTrimmed(_)
+                | Event::SlurmQueueConfigured(_)
+                | Event::SlurmQueueRemoved(_)
+                | Event::SlurmRequested(_)
+                | Event::SlurmSubmitted(_)
+                | Event::SlurmRefused(_)
+                | Event::SlurmEstimated(_)
+                | Event::SlurmGranted(_)
+                | Event::SlurmReleased(_)
+                | Event::SlurmEnded(_)
                 | Event::BuildJoined(_)
                 | Event::BuildLeft(_)
                 | Event::ClusterUpgraded(_),

@@ -86,7 +86,11 @@ impl Remaker {
                 Writer::Placer => self.placer.again(event),
                 Writer::Checkpointer => self.checkpointer.again(event),
                 Writer::Autoscaler => self.autoscaler.again(event),
-                Writer::Operator | Writer::Node | Writer::Gateway | Writer::Archiver => None,
+                Writer::Operator
+                | Writer::Node
+                | Writer::Gateway
+                | Writer::Archiver
+                | Writer::Slurm => None,
             };
             if let Some(again) = again.filter(|it| it.type_name() == event.type_name()) {
                 recorded = said_again(recorded, again)?;

@@ -20,6 +20,7 @@ use super::refusal::refused;
 use super::resizes::past;
 use super::room::{held, no_nodes};
 use super::search::Search;
+use super::slurm;
 use crate::history::fork::{Fork, Outcome};
 
 const MOST_NAMED: usize = 20;
@@ -50,6 +51,7 @@ pub fn explain(
         return Ok(answer);
     }
     answer.words.extend(failed_container(known));
+    answer.words.extend(slurm::words(explainer, id));
     let released = explainer.head.cluster.jobs.contains_key(id);
     if !released {
         queued(explainer, id, &mut answer);

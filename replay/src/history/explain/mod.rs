@@ -23,6 +23,7 @@ mod refusal;
 mod resizes;
 mod room;
 mod search;
+mod slurm;
 mod submitted;
 
 use dormouse_messages::Event;

@@ -1,6 +1,7 @@
 //! The commands: a folder each noun, a file each verb, with its flags, help, examples and action.
 
 pub mod account;
+pub mod alloc;
 pub mod cluster;
 pub mod common;
 pub mod completion;

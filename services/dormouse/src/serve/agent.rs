@@ -1,6 +1,6 @@
 //! `serve agent`: runs one node.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,18 +9,22 @@ use anyhow::Context as _;
 use clap::Args;
 use dormouse_bucket::{BucketSettings, Place};
 use dormouse_messages::events::{Gpu, NodeFenced};
-use dormouse_messages::{Amounts, Event, NodeId, Writer};
+use dormouse_messages::{Amounts, Event, NodeId, Resource, Writer};
 use dormouse_node_agent::AgentConfig;
-use dormouse_node_agent::config::{Contain, IfGone};
+use dormouse_node_agent::config::{Allocation, Contain, IfGone};
 use dormouse_runtime::{AppendError, Log, Settings};
 use tokio_util::sync::CancellationToken;
 
 use super::CommonArgs;
 use crate::build_id;
-use crate::cli::duration::{Span, between};
+use crate::cli::duration::{Limit, Span, between};
 use crate::cli::node::{KeepArgs, RuntimeArg, capacity, gpu, label, taint};
+use crate::cli::slurm_node;
 use crate::context::Context;
 use crate::error::DONE;
+use crate::up::machine;
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 const SAY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -52,15 +56,23 @@ fn gone_after(text: &str) -> Result<Duration, String> {
 )]
 pub struct AgentArgs {
     /// Node of the agent.
-    #[arg(long, env = "DORMOUSE_NODE")]
-    pub node: NodeId,
+    #[arg(long, env = "DORMOUSE_NODE", required_unless_present = "slurm")]
+    pub node: Option<NodeId>,
     /// Capacity of the node, such as cpu=8,memory=16Gi.
     #[arg(
         long,
         env = "DORMOUSE_CAPACITY",
+        required_unless_present = "slurm",
         value_parser = capacity
     )]
-    pub capacity: Amounts,
+    pub capacity: Option<Amounts>,
+    /// Name of the Slurm allocation whose step runs the agent: the node is called NAME-<number of the node>, and
+    /// its capacity, GPUs and address come from Slurm unless they are given.
+    #[arg(long, value_name = "NAME", conflicts_with = "node")]
+    pub slurm: Option<String>,
+    /// Time between Slurm's warning, SIGUSR1, and the allocation's end: the warning drains the node.
+    #[arg(long, value_name = "TIME", requires = "slurm", default_value = "60s")]
+    pub drain: Limit,
     /// Label of the node for jobs' constraints; may be repeated.
     #[arg(long = "label", value_name = "LABEL=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
@@ -71,9 +83,9 @@ pub struct AgentArgs {
     /// devices.
     #[arg(long = "gpu", value_name = "UUID,MODEL,MEMORY", value_parser = gpu)]
     pub gpus: Vec<Gpu>,
-    /// IP address at which other nodes reach this one.
-    #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
-    pub address: IpAddr,
+    /// IP address at which other nodes reach this one. Default: 127.0.0.1.
+    #[arg(long, env = "DORMOUSE_ADDRESS")]
+    pub address: Option<IpAddr>,
     /// Container runtime.
     #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
     pub runtime: RuntimeArg,
@@ -115,18 +127,52 @@ pub struct AgentArgs {
 /// # Errors
 /// The reason of an early end.
 pub async fn run(context: &Context, args: &AgentArgs) -> anyhow::Result<u8> {
-    let reader = Some(format!("node-{}", args.node));
+    let (args, node) = (&resolved(args)?, node(args)?);
+    let reader = Some(format!("node-{node}"));
     if let Some(incarnation) = args.gone {
         let settings = Settings {
             reader,
             ..context.settings("agent")
         };
-        return gone(&settings, &args.node, incarnation).await;
+        return gone(&settings, &node, incarnation).await;
     }
     let started = args.common.start(context, "agent", reader).await?;
     let config = agent_config(context, args)?;
+    let ends = config.allocation.is_some().then(|| config.clone());
     let run = |log, shutdown| serve(config, log, shutdown);
-    started.run(run).await
+    let ended = started.run(run).await;
+    if let Some(config) = ends {
+        // Slurm takes the node back: nothing may run on.
+        dormouse_node_agent::abandon(&config).await?;
+    }
+    ended
+}
+
+fn node(args: &AgentArgs) -> anyhow::Result<NodeId> {
+    let variables = |name: &str| std::env::var(name).ok();
+    match (&args.node, &args.slurm) {
+        (Some(node), _) => Ok(node.clone()),
+        (None, Some(allocation)) => slurm_node::name(allocation, &variables),
+        (None, None) => anyhow::bail!("--node is not given"),
+    }
+}
+
+/// Adds what Slurm says of the node.
+fn resolved(args: &AgentArgs) -> anyhow::Result<AgentArgs> {
+    let mut args = args.clone();
+    if args.slurm.is_none() {
+        return Ok(args);
+    }
+    let variables = |name: &str| std::env::var(name).ok();
+    if args.capacity.is_none() {
+        let machine = machine(1).get(&Resource::Memory);
+        args.capacity = Some(slurm_node::capacity(&variables, machine)?);
+    }
+    if args.gpus.is_empty() {
+        args.gpus = slurm_node::gpus(&variables, &slurm_node::listed_gpus());
+    }
+    args.address = args.address.or(Some(slurm_node::address(&variables)));
+    Ok(args)
 }
 
 /// Runs an agent until `shutdown`; its containers run on.
@@ -227,12 +273,12 @@ fn named_by(path: &Path) -> String {
 }
 
 fn agent_config(context: &Context, args: &AgentArgs) -> anyhow::Result<AgentConfig> {
-    let node = args.node.clone();
+    let node = node(args)?;
     // The engine label uses the canonical path.
     std::fs::create_dir_all(&context.data)
         .with_context(|| format!("cannot make {}", context.data.display()))?;
     let prefix = context.global().prefix.as_str();
-    let capacity = args.capacity.clone();
+    let capacity = args.capacity.clone().unwrap_or_default();
     let local = AgentConfig::local(node, capacity, context.data.clone());
     let (checkpoint_dir, checkpoint_store) = checkpoints(args, &local);
     Ok(AgentConfig {
@@ -241,13 +287,16 @@ fn agent_config(context: &Context, args: &AgentArgs) -> anyhow::Result<AgentConf
         gpus: args.gpus.clone(),
         labels: args.labels.iter().cloned().collect(),
         taints: args.taints.iter().cloned().collect(),
-        address: args.address.to_string(),
+        address: args.address.unwrap_or(LOCALHOST).to_string(),
         checkpoint_dir,
         checkpoint_store,
         keep: args.keep.retention(),
         working_dir: Some(std::env::current_dir()?),
         cluster: engine_label(prefix, &context.data),
         gone: args.gone_after.map(if_gone).transpose()?,
+        allocation: args.slurm.is_some().then_some(Allocation {
+            drain_s: args.drain.0,
+        }),
         ..local
     })
 }

@@ -15,7 +15,7 @@ const IMPURE: [&str; 8] = [
     "opentelemetry",
 ];
 
-const ALLOWED: [(&str, &[&str]); 25] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
     (
@@ -40,6 +40,11 @@ const ALLOWED: [(&str, &[&str]); 25] = [
         &["dormouse-messages", "dormouse-state"],
     ),
     ("dormouse-archiver", &["dormouse-messages"]),
+    ("dormouse-slurm", &["dormouse-messages", "dormouse-state"]),
+    (
+        "dormouse-slurm-client",
+        &["dormouse-messages", "dormouse-runtime", "dormouse-state"],
+    ),
     ("dormouse-bucket", &[]),
     (
         "dormouse-archive",
@@ -99,6 +104,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "dormouse-checkpointer",
             "dormouse-archiver",
             "dormouse-autoscaler",
+            "dormouse-slurm",
         ],
     ),
     (
@@ -130,11 +136,14 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "dormouse-gateway",
             "dormouse-webhook",
             "dormouse-web",
+            "dormouse-slurm",
+            "dormouse-slurm-client",
         ],
     ),
 ];
 
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
+    "dormouse-slurm",
     "dormouse-archiver",
     "dormouse-messages",
     "dormouse-shell",

@@ -34,6 +34,7 @@ mod questions;
 mod release;
 mod roles;
 mod secured;
+mod slurm;
 mod supervisor;
 mod tasks;
 mod tenants;

@@ -8,11 +8,12 @@ use actix::prelude::*;
 use dormouse_agent_core::Exit;
 use dormouse_agent_core::lease_holder::News;
 use dormouse_agent_core::{Lease, Stage};
-use dormouse_messages::events::PartitionWarned;
+use dormouse_messages::events::{NodeDrained, PartitionWarned};
 use dormouse_messages::{ContainerId, Event};
 
 use super::Agent;
 use crate::AgentError;
+use crate::config::Allocation;
 use crate::container::{self, Note, What};
 use crate::lease::LeaseNews;
 use crate::plan;
@@ -35,6 +36,11 @@ pub struct LogLost;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct RuntimeExit(pub ContainerId, pub Exit);
+
+/// The node's time ends: it is drained.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Drain(pub Allocation);
 
 /// Leaves in order, without ending containers.
 #[derive(Message)]
@@ -109,6 +115,20 @@ impl Handler<Batch> for Agent {
             }
             kept.save_now_and_then(self.core.state(), self.stored_at);
         }
+        self.act(ctx);
+    }
+}
+
+impl Handler<Drain> for Agent {
+    type Result = ();
+
+    fn handle(&mut self, Drain(allocation): Drain, ctx: &mut Context<Self>) {
+        let event = NodeDrained {
+            node: self.config.node.clone(),
+            reason: Some("its allocation ends".to_owned()),
+            deadline_s: Some(allocation.deadline_s()),
+        };
+        self.report(event, Vec::new());
         self.act(ctx);
     }
 }

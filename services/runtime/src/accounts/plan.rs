@@ -12,13 +12,14 @@ use crate::streams::STREAMS_LEASE;
 pub(crate) const LEASE: &str = "accounts";
 
 /// Services with a key each.
-pub const SERVICES: [&str; 9] = [
+pub const SERVICES: [&str; 10] = [
     "admission",
     "optimizer",
     "placer",
     "checkpointer",
     "autoscaler",
     "archiver",
+    "slurm",
     "api",
     "webhook",
     "operator",

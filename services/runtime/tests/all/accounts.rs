@@ -31,6 +31,7 @@ const PUBLISHED: [&str; 46] = [
     "dormouse.log.placer.0.node.lost",
     "dormouse.log.checkpointer.0.job.completed",
     "dormouse.log.autoscaler.0.service.scaled",
+    "dormouse.log.slurm.0.slurm.requested",
     "dormouse.log.node.n0.container.started",
     "dormouse.log.node.n1.container.started",
     "dormouse.log.gateway.g0.service.measured",
@@ -40,6 +41,7 @@ const PUBLISHED: [&str; 46] = [
     "$KV.dormouse_leases.placer",
     "$KV.dormouse_leases.checkpointer",
     "$KV.dormouse_leases.autoscaler",
+    "$KV.dormouse_leases.slurm",
     "$KV.dormouse_leases.status",
     "$KV.dormouse_leases.streams",
     "$KV.dormouse_leases.node.n0",
@@ -70,7 +72,7 @@ const PUBLISHED: [&str; 46] = [
 ];
 
 /// The allowed part of [`PUBLISHED`] by user, as suffixes.
-const MAY: [(&str, &[&str]); 17] = [
+const MAY: [(&str, &[&str]); 18] = [
     (
         "admission",
         &[
@@ -104,6 +106,15 @@ const MAY: [(&str, &[&str]); 17] = [
         &[
             "log.checkpointer.0.job.completed",
             "leases.checkpointer",
+            "INFO.DORMOUSE_LOG",
+            "DORMOUSE_LOG.x",
+        ],
+    ),
+    (
+        "slurm",
+        &[
+            "log.slurm.0.slurm.requested",
+            "leases.slurm",
             "INFO.DORMOUSE_LOG",
             "DORMOUSE_LOG.x",
         ],

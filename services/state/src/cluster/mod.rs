@@ -2,7 +2,7 @@
 //! dropped.
 //!
 //! One file a writer applies that writer's events: `operator`, `admission`, `optimizer`, `placer`,
-//! `checkpointer` with `resize`, `node`, `services`. `nodes` holds the effects of nodes' changes on jobs.
+//! `checkpointer` with `resize`, `node`, `services`, `slurm`. `nodes` holds the effects of nodes' changes on jobs.
 
 mod admission;
 mod checkpointer;
@@ -13,6 +13,7 @@ mod optimizer;
 mod placer;
 mod resize;
 mod services;
+mod slurm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, 
 use crate::job::Job;
 use crate::membership::Membership;
 use crate::shared_map::SharedMap;
+use crate::slurm::SlurmQueues;
 use crate::speed::Speeds;
 use crate::tenants::Tenants;
 use crate::usage::{self, Load, Standings, Touched, Usage};
@@ -102,6 +104,7 @@ pub struct ClusterState {
     pub builds: Builds,
     pub speeds: Speeds,
     pub usage: Usage,
+    pub slurm: SlurmQueues,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
@@ -111,7 +114,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 27;
+    const VERSION: u32 = 28;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -212,6 +215,7 @@ impl ClusterState {
             ByWriter::Node(event) => self.evolve_node(event),
             ByWriter::Autoscaler(event) => self.evolve_autoscaler(event),
             ByWriter::Gateway(event) => self.evolve_gateway(event),
+            ByWriter::Slurm(event) => self.evolve_slurm(event),
             ByWriter::Archiver(ArchiverEvent::LogArchived(_) | ArchiverEvent::LogTrimmed(_)) => {}
         }
         self.remember(event, before.as_ref());

@@ -61,6 +61,7 @@ impl ClusterState {
         let changed = self.nodes.joined(event, self.sequence);
         self.triggers_if(changed);
         self.rejoined(&event.node);
+        self.slurm.joined(&event.node, self.now);
         self.relabelled();
         if is_smaller {
             self.shrunk(&event.node);
@@ -69,6 +70,7 @@ impl ClusterState {
 
     fn container_started(&mut self, event: &ContainerStarted) {
         self.nodes.container_started(&event.node);
+        self.slurm.used(&event.node, self.now);
         let id = &event.container;
         if let Some(life) = self.life(&id.job, id.incarnation) {
             life.ran = true;
@@ -146,6 +148,7 @@ impl ClusterState {
     }
 
     fn exited(&mut self, event: &ContainerExited) {
+        self.slurm.used(&event.node, self.now);
         let job = self.jobs.get(&event.container.job);
         let demand = job.map(|job| job.demand_at(event.container.rank));
         let memory = demand.map_or(0, |demand| demand.get(&Resource::Memory));

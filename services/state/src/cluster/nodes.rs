@@ -5,7 +5,7 @@ use dormouse_messages::{Amounts, NodeId, Rank, Timestamp};
 use super::ClusterState;
 use crate::incarnation::{ContainerPhase, LifeContainer, Place};
 use crate::job::Job;
-use crate::membership::Node;
+use crate::membership::{Node, NodePhase};
 
 impl ClusterState {
     /// Ignores losses of other incarnations: an earlier incarnation's loss may follow the next join.
@@ -112,15 +112,28 @@ impl ClusterState {
         }
     }
 
-    pub(super) fn remove_node(&mut self, name: &NodeId) {
+    /// Reports whether a node may be forgotten: it is lost, or drained, and has no container.
+    #[must_use]
+    pub fn may_forget(&self, name: &NodeId) -> bool {
+        let node = self.nodes.get(name);
+        let is_out =
+            node.is_some_and(|it| it.drained || matches!(it.phase, NodePhase::Lost { .. }));
+        is_out && !self.is_in_use(name)
+    }
+
+    /// Reports whether a container is placed or may run on the node.
+    fn is_in_use(&self, name: &NodeId) -> bool {
         let is_at = |place: &Place| place.node == *name;
-        let in_use = self.jobs.values().any(|job| {
+        self.jobs.values().any(|job| {
             let assigned = job.assignment.iter().flat_map(|it| it.places.values());
             let living = job.life.iter().flat_map(|life| life.containers.values());
             let holds = living.filter(|it| it.holds_room()).map(|it| &it.place);
             assigned.chain(holds).any(is_at)
-        });
-        if !in_use {
+        })
+    }
+
+    pub(super) fn remove_node(&mut self, name: &NodeId) {
+        if self.may_forget(name) {
             self.nodes.remove(name);
         }
     }

@@ -26,7 +26,14 @@ impl ClusterState {
                 self.triggers_if(changed);
                 self.relabelled();
             }
-            OperatorEvent::NodeRemoved(event) => self.remove_node(&event.node),
+            OperatorEvent::NodeRemoved(event) => {
+                self.remove_node(&event.node);
+                self.close_allocations();
+            }
+            OperatorEvent::SlurmQueueConfigured(event) => {
+                self.slurm.configured(&event.queue, &event.settings);
+            }
+            OperatorEvent::SlurmQueueRemoved(event) => self.slurm.removed(&event.queue),
             OperatorEvent::UpgradeApproved(event) => {
                 self.builds.approved(event, (self.sequence, self.now));
             }

@@ -27,7 +27,9 @@ impl Queues {
             | OperatorEvent::KeyCreated(_)
             | OperatorEvent::KeyRotated(_)
             | OperatorEvent::KeyRevoked(_)
-            | OperatorEvent::UpgradeApproved(_) => {}
+            | OperatorEvent::UpgradeApproved(_)
+            | OperatorEvent::SlurmQueueConfigured(_)
+            | OperatorEvent::SlurmQueueRemoved(_) => {}
         }
     }
 

@@ -117,6 +117,8 @@ impl Queues {
             ByWriter::Placer(event) => self.evolve_placer(event),
             ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
             ByWriter::Node(event) => self.evolve_node(event),
+            // The nodes of a released allocation are drained.
+            ByWriter::Slurm(_) => self.nodes_changed(),
             ByWriter::Autoscaler(_) | ByWriter::Gateway(_) | ByWriter::Archiver(_) => {}
         }
         event
