@@ -80,6 +80,7 @@ pub use dormouse_agent_core::{reconcile, state};
 pub use config::{AgentConfig, Retention, RuntimeKind};
 pub use layout::{Logs, logs_path, open_log, task_output};
 pub use rotate::{LogBounds, log_parts};
+use wire::Heard;
 pub use wire::Wires;
 
 use agent::{Agent, Batch, Drain, Leave, LogLost, RuntimeExit};
@@ -223,7 +224,7 @@ async fn live(
     let supervisor = supervisor.filter(|_| config.fenced);
     let (done, ended) = oneshot::channel();
     let Wires {
-        mut heard,
+        heard,
         outlet,
         lease,
         asked,
@@ -267,16 +268,7 @@ async fn live(
     }
     pass_on(asked, &agent);
     pass_on(execs, &agent);
-    let addr = agent.clone();
-    actix::spawn(async move {
-        let mut batch = Vec::with_capacity(BATCH);
-        while heard.recv_many(&mut batch, BATCH).await > 0 {
-            if addr.send(Batch(std::mem::take(&mut batch))).await.is_err() {
-                return;
-            }
-        }
-        addr.do_send(LogLost);
-    });
+    pass_log(heard, agent.clone());
     tokio::pin!(ended);
     tokio::select! {
         result = &mut ended => return result.map_err(|_| AgentError::Thread)?,
@@ -288,6 +280,19 @@ async fn live(
         }
     }
     ended.await.map_err(|_| AgentError::Thread)?
+}
+
+/// Passes the log to the agent, in batches.
+fn pass_log(mut heard: mpsc::Receiver<Heard>, agent: Addr<Agent>) {
+    actix::spawn(async move {
+        let mut batch = Vec::with_capacity(BATCH);
+        while heard.recv_many(&mut batch, BATCH).await > 0 {
+            if agent.send(Batch(std::mem::take(&mut batch))).await.is_err() {
+                return;
+            }
+        }
+        agent.do_send(LogLost);
+    });
 }
 
 /// At the end of an allocation every process gets the same signal, and a program that saves and exits with 0

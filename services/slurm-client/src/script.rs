@@ -38,9 +38,10 @@ impl Agents {
         let labels = labels.flat_map(|label| ["--label".to_owned(), quoted(&label)]);
         let arguments = self.arguments.iter().map(|it| quoted(it));
         let keys = self.keys.iter().flat_map(|keys| {
-            let (flag, end) = match keys.are_creds {
-                true => ("--creds", "creds"),
-                false => ("--nkey", "nk"),
+            let (flag, end) = if keys.are_creds {
+                ("--creds", "creds")
+            } else {
+                ("--nkey", "nk")
             };
             let folder = quoted(&keys.folder.display().to_string());
             // The rank is known on the node only.

@@ -1,8 +1,8 @@
 //! Given a history, when the decider decides, then these requests and releases.
 
 use dormouse_messages::events::{
-    ContainerStarted, JobAdmitted, JobCancelled, NodeDrained, NodeJoined, NodeRemoved,
-    SlurmEnded, SlurmGranted, SlurmQueueConfigured, SlurmQueueRemoved, SlurmRefused, SlurmReleased,
+    ContainerStarted, JobAdmitted, JobCancelled, NodeDrained, NodeJoined, NodeRemoved, SlurmEnded,
+    SlurmGranted, SlurmQueueConfigured, SlurmQueueRemoved, SlurmRefused, SlurmReleased,
     SlurmRequested, SlurmSubmitted,
 };
 use dormouse_messages::job::JobSpec;

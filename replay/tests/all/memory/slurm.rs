@@ -29,7 +29,6 @@ pub fn run(
     window: (f64, f64),
 ) -> Outcome {
     let (from_s, end_s) = window;
-    let shares: f64 = tenants.iter().map(|(_, weight)| f64::from(*weight)).sum();
     let (mut now_s, mut free): (f64, f64) = (0.0, cpus);
     let mut running: Vec<Running> = Vec::new();
     let mut queue: Vec<usize> = Vec::new();
@@ -45,7 +44,7 @@ pub fn run(
         };
         let then_s = then_s.min(end_s);
         let counted_s = (then_s - now_s.max(from_s)).max(0.0);
-        let keeps = (-(then_s - now_s) / HALF_LIFE_S).exp2();
+        let keeps = libm::exp2(-(then_s - now_s) / HALF_LIFE_S);
         decayed.iter_mut().for_each(|it| *it *= keeps);
         for job in &running {
             decayed[job.tenant] += job.cpus * (then_s - now_s);
@@ -64,18 +63,7 @@ pub fn run(
             queue.push(next);
             next += 1;
         }
-        let all: f64 = decayed.iter().sum::<f64>().max(1.0);
-        let priority = |index: usize| {
-            let job = &trace[index];
-            let share = f64::from(tenants[job.tenant].1) / shares;
-            let fair = (-(decayed[job.tenant] / all) / share).exp2();
-            let age = ((now_s - job.at_s) / (7.0 * DAY_S)).min(1.0);
-            WEIGHT_FAIR * fair + WEIGHT_AGE * age
-        };
-        queue.sort_by(|left, right| {
-            let order = priority(*right).total_cmp(&priority(*left));
-            order.then(left.cmp(right))
-        });
+        sort(&mut queue, trace, (tenants, &decayed), now_s);
         let mut shadow: Option<(f64, f64)> = None;
         queue.retain(|index| {
             let job = &trace[*index];
@@ -107,6 +95,32 @@ pub fn run(
             !starts
         });
     }
+    outcome(tenants, &used, &waits)
+}
+
+/// By Slurm's multifactor priority: fair share and age.
+fn sort(
+    queue: &mut [usize],
+    trace: &Trace,
+    (tenants, decayed): (&[(&'static str, u32)], &[f64]),
+    now_s: f64,
+) {
+    let shares: f64 = tenants.iter().map(|(_, weight)| f64::from(*weight)).sum();
+    let all: f64 = decayed.iter().sum::<f64>().max(1.0);
+    let priority = |index: usize| {
+        let job = &trace[index];
+        let share = f64::from(tenants[job.tenant].1) / shares;
+        let fair = libm::exp2(-(decayed[job.tenant] / all) / share);
+        let age = ((now_s - job.at_s) / (7.0 * DAY_S)).min(1.0);
+        WEIGHT_FAIR * fair + WEIGHT_AGE * age
+    };
+    queue.sort_by(|left, right| {
+        let order = priority(*right).total_cmp(&priority(*left));
+        order.then(left.cmp(right))
+    });
+}
+
+fn outcome(tenants: &[(&'static str, u32)], used: &[f64], waits: &[(f64, f64)]) -> Outcome {
     let all: f64 = used.iter().sum();
     let names = || tenants.iter().map(|(name, _)| (*name).to_owned());
     Outcome {

@@ -108,9 +108,10 @@ pub fn turn(
 
 /// Returns the head's wait times its tenant's factor; 0 without a memory, where arrivals alone count.
 fn counted_wait(line: &Line<'_>, head: &Head, now: Timestamp) -> u128 {
-    match line.is_remembered() {
-        true => u128::from(now.micros_since(head.since)) * u128::from(line.factor),
-        false => 0,
+    if line.is_remembered() {
+        u128::from(now.micros_since(head.since)) * u128::from(line.factor)
+    } else {
+        0
     }
 }
 

@@ -190,11 +190,8 @@ fn allocations(cluster: &Cluster) -> Vec<Value> {
     shown["allocations"].as_array().cloned().unwrap_or_default()
 }
 
-#[test]
-fn jobs_outlive_their_allocations() {
-    let Some(slurm) = Slurm::start() else {
-        return;
-    };
+/// A cluster without nodes of its own, with the queue `q` of allocations.
+fn with_queue(slurm: &Slurm) -> Cluster {
     let mut cluster = Cluster::new();
     let conf = slurm.path("slurm.conf").display().to_string();
     cluster.env("SLURM_CONF", &conf);
@@ -215,7 +212,8 @@ fn jobs_outlive_their_allocations() {
         &agents,
         "--agent-arg=--trust-jobs",
     ];
-    cluster.start("slurm", &serve, &cluster.dir().to_owned());
+    let dir = cluster.dir().to_owned();
+    cluster.start("slurm", &serve, &dir);
 
     let add = [
         "alloc",
@@ -240,18 +238,11 @@ fn jobs_outlive_their_allocations() {
         (&dry["accepted"], &dry["requests"]),
         (&true.into(), &0.into())
     );
+    cluster
+}
 
-    // Slurm's reason reaches the one who waits.
-    slurm.run("scontrol", &["update", "PartitionName=p", "State=DOWN"]);
-    let queued = cluster.submit(&count_job("long", 700, (1, 1), &[]));
-    assert_eq!(queued.json()["state"], "queued", "{queued:?}");
-    poll("Slurm's reason", PATIENCE, || {
-        let said = cluster.run(&["explain", "ads/long"]).json()["words"].to_string();
-        (said.contains("allocation of the queue q") && said.contains("PartitionDown")).then_some(())
-    });
-    slurm.run("scontrol", &["update", "PartitionName=p", "State=UP"]);
-
-    // A second job fills the other node; its allocation is cancelled by Slurm's user.
+/// A second job fills the other node; Slurm's user cancels its allocation.
+fn cancels_under_a_job(slurm: &Slurm, cluster: &Cluster) {
     let mut other = count_job("other", 300, (1, 1), &[]);
     other["demand"]["cpu"] = 2.into();
     other["retries"] = 0.into();
@@ -273,6 +264,39 @@ fn jobs_outlive_their_allocations() {
         Event::NodeLost(_) => Some(()),
         _ => None,
     });
+}
+
+/// Everything goes back to Slurm, and nothing stays behind.
+fn gives_all_back(slurm: &Slurm, cluster: &Cluster) {
+    poll("idle allocations go back", LONG, || {
+        let nodes = cluster.run(&["nodes"]).ok().json();
+        let is_empty = nodes["nodes"].as_array().is_some_and(Vec::is_empty);
+        (allocations(&cluster).is_empty() && is_empty).then_some(())
+    });
+    let listed = slurm.run("squeue", &["--noheader"]);
+    assert_eq!(listed.trim(), "");
+    cluster.run(&["alloc", "remove", "q"]).ok();
+    let queues = cluster.run(&["alloc", "list"]).ok().json();
+    assert_eq!(queues.as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn jobs_outlive_their_allocations() {
+    let Some(slurm) = Slurm::start() else {
+        return;
+    };
+    let mut cluster = with_queue(&slurm);
+    // Slurm's reason reaches the one who waits.
+    slurm.run("scontrol", &["update", "PartitionName=p", "State=DOWN"]);
+    let queued = cluster.submit(&count_job("long", 700, (1, 1), &[]));
+    assert_eq!(queued.json()["state"], "queued", "{queued:?}");
+    poll("Slurm's reason", PATIENCE, || {
+        let said = cluster.run(&["explain", "ads/long"]).json()["words"].to_string();
+        (said.contains("allocation of the queue q") && said.contains("PartitionDown")).then_some(())
+    });
+    slurm.run("scontrol", &["update", "PartitionName=p", "State=UP"]);
+
+    cancels_under_a_job(&slurm, &cluster);
     poll("both ends", LONG, || {
         let ends = of_allocations(&cluster, |event| match event {
             Event::JobCompleted(event) => Some(event.job.to_string()),
@@ -297,16 +321,6 @@ fn jobs_outlive_their_allocations() {
     assert_eq!(incarnations, [(1, false), (2, true)]);
     assert!(granted(&cluster).len() >= 3);
 
-    // Everything goes back to Slurm, and nothing stays behind.
-    poll("idle allocations go back", LONG, || {
-        let nodes = cluster.run(&["nodes"]).ok().json();
-        let is_empty = nodes["nodes"].as_array().is_some_and(Vec::is_empty);
-        (allocations(&cluster).is_empty() && is_empty).then_some(())
-    });
-    let listed = slurm.run("squeue", &["--noheader"]);
-    assert_eq!(listed.trim(), "");
-    cluster.run(&["alloc", "remove", "q"]).ok();
-    let queues = cluster.run(&["alloc", "list"]).ok().json();
-    assert_eq!(queues.as_array().map(Vec::len), Some(0));
+    gives_all_back(&slurm, &cluster);
     cluster.check();
 }

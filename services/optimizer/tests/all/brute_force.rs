@@ -117,7 +117,7 @@ fn problem(
         }
         let role = role(spec, &made, &mut used);
         made.useful = spec.bends.map(|tenths| {
-            let speed = |count: u32| f64::from(count).powf(f64::from(tenths) / 10.0);
+            let speed = |count: u32| libm::pow(f64::from(count), f64::from(tenths) / 10.0);
             Useful::new(speed, made.max, &[])
         });
         jobs.push(made);

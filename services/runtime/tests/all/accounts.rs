@@ -20,7 +20,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// A subject of every writer, lease, tenant and stream operation.
-const PUBLISHED: [&str; 46] = [
+const PUBLISHED: [&str; 48] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.operator.olga.node.restored",
     "dormouse.in.ads.cancel",

@@ -1,7 +1,7 @@
 //! Tests of the memory of past use.
 
-use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
 use dormouse_messages::Shares;
+use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
 
 use super::*;
 use crate::ClusterState;
