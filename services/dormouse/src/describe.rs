@@ -4,8 +4,9 @@ mod serving;
 mod slurm;
 
 use dormouse_messages::events::{
-    ContainerExited, JobReleased, JobRevised, JobSpeedFitted, LogArchived, NodeDrained,
-    NodeLabelled, Outcome, PlacementRefused, SubmissionsShed, TenantConfigured, WebhookConfigured,
+    AllocationDecided, ContainerExited, JobAllocation, JobReleased, JobRevised, JobSpeedFitted,
+    LogArchived, NodeDrained, NodeLabelled, Outcome, PlacementRefused, SubmissionsShed,
+    TenantConfigured, WebhookConfigured,
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
@@ -100,17 +101,7 @@ pub fn describe(event: &Event) -> String {
         Event::JobRevised(e) => revised(e),
         Event::JobRequeued(_) => "it gives its room back, and starts again".to_owned(),
         Event::JobCancelRequested(_) => "on request".to_owned(),
-        Event::AllocationDecided(e) => {
-            let changes = e
-                .jobs
-                .iter()
-                .map(|job| format!("{} {}→{}", job.job, job.previous, job.containers));
-            format!(
-                "{}; {}",
-                changes.collect::<Vec<_>>().join(", "),
-                figures(&e.outcome)
-            )
-        }
+        Event::AllocationDecided(e) => allocated(e),
         Event::AllocationUnchanged(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
         Event::JobSpeedFitted(e) => fitted(e),
         Event::PlacementDecided(e) => {
@@ -398,6 +389,12 @@ fn tasks(event: &Event) -> String {
 pub fn name(word: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(word).unwrap_or_default();
     value.as_str().unwrap_or_default().replace('_', " ")
+}
+
+fn allocated(event: &AllocationDecided) -> String {
+    let change = |job: &JobAllocation| format!("{} {}→{}", job.job, job.previous, job.containers);
+    let changes: Vec<String> = event.jobs.iter().map(change).collect();
+    format!("{}; {}", changes.join(", "), figures(&event.outcome))
 }
 
 fn webhook(event: &WebhookConfigured) -> String {

@@ -140,11 +140,8 @@ fn or_dash(text: String) -> String {
 pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
     let row = &detail.row;
     let mut page = format!("{}  {}\n\n", style.bold(row.tenant.as_str()), row.reason);
-    let configured = if row.configured {
-        String::new()
-    } else {
-        " (not configured; the policy's)".to_owned()
-    };
+    let unconfigured = " (not configured; the policy's)";
+    let configured = if row.configured { "" } else { unconfigured };
     let most = row.max_job_weight;
     let most = most.map_or(String::new(), |most| format!("; a job's at most {most}"));
     let priority = match row.priority {

@@ -255,7 +255,7 @@ fn cancels_under_a_job(slurm: &Slurm, cluster: &Cluster) {
     });
     let has_it = |it: &&Value| it["nodes"][0] == node.as_str() && it["state"] == "running";
     let job = poll("its allocation", PATIENCE, || {
-        let own = allocations(&cluster);
+        let own = allocations(cluster);
         Some(own.iter().find(has_it)?["slurm_job"].to_string())
     });
     slurm.run("scancel", &[&job]);
@@ -271,7 +271,7 @@ fn gives_all_back(slurm: &Slurm, cluster: &Cluster) {
     poll("idle allocations go back", LONG, || {
         let nodes = cluster.run(&["nodes"]).ok().json();
         let is_empty = nodes["nodes"].as_array().is_some_and(Vec::is_empty);
-        (allocations(&cluster).is_empty() && is_empty).then_some(())
+        (allocations(cluster).is_empty() && is_empty).then_some(())
     });
     let listed = slurm.run("squeue", &["--noheader"]);
     assert_eq!(listed.trim(), "");
@@ -285,7 +285,7 @@ fn jobs_outlive_their_allocations() {
     let Some(slurm) = Slurm::start() else {
         return;
     };
-    let mut cluster = with_queue(&slurm);
+    let cluster = with_queue(&slurm);
     // Slurm's reason reaches the one who waits.
     slurm.run("scontrol", &["update", "PartitionName=p", "State=DOWN"]);
     let queued = cluster.submit(&count_job("long", 700, (1, 1), &[]));
