@@ -6,7 +6,7 @@ use dormouse_messages::speed::CurveSource;
 use dormouse_messages::{Event, Recorded, Sequence};
 use dormouse_replay::Verifier;
 use dormouse_replay::scenario::read_value;
-use dormouse_replay::simulate::{Figures, Options, simulate};
+use dormouse_replay::simulate::{Options, simulate};
 use serde_json::{Value, json};
 
 /// `bent` gains nothing from its third container on.
@@ -33,14 +33,15 @@ fn scenario(objective: &Value, stated: &[f64]) -> Value {
             {"name": "n1", "capacity": {"gpu": 4}},
         ],
         "jobs": [
-            job("bent-1", 0.0, 4_000.0, bent, stated),
-            job("line-1", 10.0, 6_000.0, linear(), &[]),
-            job("line-2", 600.0, 6_000.0, linear(), &[]),
+            job("bent-1", 0.0, 3_000.0, bent, stated),
+            job("line-1", 300.0, 6_000.0, linear(), &[]),
+            job("line-2", 900.0, 6_000.0, linear(), &[]),
         ],
     })
 }
 
-fn run(scenario: Value) -> (Figures, Vec<Arc<Recorded>>) {
+/// The mean completion time in seconds, and the log.
+fn run(scenario: Value) -> (f64, Vec<Arc<Recorded>>) {
     let scenario = read_value(scenario).expect("a scenario");
     let mut log = Vec::new();
     let each = |recorded: &Arc<Recorded>| {
@@ -48,25 +49,20 @@ fn run(scenario: Value) -> (Figures, Vec<Arc<Recorded>>) {
         Ok(())
     };
     let outcome = simulate(&scenario, &Options::default(), each, |_| {}).expect("it ends");
-    (outcome.figures, log)
+    let took_s = outcome.jobs.iter().map(|job| job.ended_s - job.submitted_s);
+    (took_s.sum::<f64>() / outcome.jobs.len() as f64, log)
 }
 
 fn speed() -> Value {
     json!({"value": "speed", "concave": 0.7, "attained": 0.5, "loss": 0.1, "amortise_s": 300})
 }
 
-fn ended_s(log: &[Arc<Recorded>]) -> f64 {
-    let start = log[0].stored_at;
-    log.last()
-        .map_or(0.0, |last| last.stored_at.seconds_since(start))
-}
-
 #[test]
 fn a_cluster_that_knows_speeds_ends_earlier_and_every_decision_comes_out_again() {
-    let (_, linear) = run(scenario(&json!({}), &[]));
-    let (_, learnt) = run(scenario(&speed(), &[]));
-    let (before, after) = (ended_s(&linear), ended_s(&learnt));
-    assert!(after < 0.95 * before, "{after} s instead of {before} s");
+    let (before, linear) = run(scenario(&json!({}), &[]));
+    let (after, learnt) = run(scenario(&speed(), &[]));
+    println!("{after} s instead of {before} s");
+    assert!(after < 0.97 * before, "{after} s instead of {before} s");
     let mut verifier = Verifier::default();
     learnt.iter().for_each(|recorded| verifier.read(recorded));
     let report = verifier.finish();
@@ -95,15 +91,15 @@ fn a_curve_is_on_the_log_before_a_decision_uses_it() {
 
 #[test]
 fn a_stated_curve_counts_from_the_start_and_a_wrong_one_is_overruled() {
-    let (_, log) = run(scenario(&speed(), &[1.0, 1.01, 1.01, 1.01]));
+    let (_, log) = run(scenario(&speed(), &[1.0, 2.0, 3.0, 4.0]));
     let fits = log.iter().filter_map(|it| match it.event() {
         Some(Event::JobSpeedFitted(event)) if event.job.name() == "bent-1" => Some(&**event),
         _ => None,
     });
     let fits: Vec<_> = fits.collect();
     assert_eq!(fits[0].source, CurveSource::Document);
-    assert!(fits[0].curve.useful(2) < 1.05, "{:?}", fits[0]);
+    assert!(fits[0].curve.useful(2) > 1.9, "{:?}", fits[0]);
     let last = fits.last().expect("a curve");
     assert_eq!(last.source, CurveSource::Measured);
-    assert!(last.curve.useful(2) > 1.3, "{last:?}");
+    assert!(last.curve.useful(4) < 2.2, "{last:?}");
 }

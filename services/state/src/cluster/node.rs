@@ -5,6 +5,7 @@ use dormouse_messages::events::{
     Progress, TasksEnded,
 };
 use dormouse_messages::ids::ContainerId;
+use dormouse_messages::policy::Value;
 use dormouse_messages::{Incarnation, JobId, Resource};
 
 use super::{ClusterState, life_phase};
@@ -96,9 +97,19 @@ impl ClusterState {
 
     fn progressed(&mut self, event: &Progress) {
         self.ready(&event.job, event.incarnation);
-        if let Some(job) = self.jobs.get(&event.job) {
-            let of = (job.beside.workers(event.containers), &job.demand);
-            self.speeds.progressed(event, of, self.sequence, self.now);
+        let Some(job) = self.jobs.get(&event.job) else {
+            return;
+        };
+        let of = (job.beside.workers(event.containers), &job.demand);
+        let is_known = self.speeds.progressed(event, of, self.sequence, self.now);
+        // Nothing else might happen for hours.
+        let is_valued = self.policy.objective.value == Value::Speed;
+        let to_fit = || {
+            self.speeds
+                .to_fit(&event.job, &job.demand, &job.speed_milli)
+        };
+        if is_known && is_valued && to_fit().is_some() {
+            self.triggers();
         }
     }
 

@@ -31,12 +31,12 @@ pub fn fit(points: &[SpeedPoint]) -> Option<Curve> {
         let b = mean * f64::from(first.containers.max(1));
         return Some(Curve { a: 0.0, b, c: 0.0 });
     }
-    // b alone is linear scaling; two container counts leave c at 0.
-    let allowed: &[usize] = if columns == 2 { &[0, 1] } else { &[0, 1, 2] };
+    // Of two container counts, a and b tell all unless the larger one is slower; then b and c do.
+    let two = [0b001, 0b010, 0b011, 0b110];
     let mut best: Option<(f64, [f64; 3])> = None;
     for set in 1..8_usize {
         let used: Vec<usize> = (0..3).filter(|column| (set >> column) & 1 == 1).collect();
-        if used.iter().any(|column| !allowed.contains(column)) {
+        if columns == 2 && !two.contains(&set) {
             continue;
         }
         let Some(found) = solve(points, &used) else {

@@ -166,16 +166,17 @@ impl Speeds {
     }
 
     /// Takes an interval between two reports of an incarnation with the same `workers`. The first report of
-    /// a size only begins one: the time before belongs to the start.
+    /// a size only begins one: the time before belongs to the start. Returns true if a number of containers
+    /// is known from now on.
     pub(crate) fn progressed(
         &mut self,
         event: &Progress,
         (workers, demand): (u32, &Amounts),
         sequence: Sequence,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let Some(job) = self.jobs.get_mut(&event.job) else {
-            return;
+            return false;
         };
         let mark = Mark {
             incarnation: event.incarnation,
@@ -190,13 +191,13 @@ impl Speeds {
         });
         let Some(last) = last else {
             job.mark = Some(mark);
-            return;
+            return false;
         };
         let (steps, ms) = (mark.step - last.step, now.ms_since(last.at));
         if ms < samples::LEAST_MS {
-            return;
+            return false;
         }
-        job.samples.add(workers, steps, ms);
+        let is_known = job.samples.add(workers, steps, ms);
         job.mark = Some(mark);
         let family = family(&event.job, demand);
         if !self.families.contains_key(&family) {
@@ -207,6 +208,7 @@ impl Speeds {
             family.samples.add(workers, steps, ms);
             family.newest = sequence;
         }
+        is_known
     }
 
     fn forget_one(&mut self) {

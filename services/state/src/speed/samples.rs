@@ -11,6 +11,9 @@ pub(super) const LEAST_MS: u64 = 1_000;
 /// The median of the newest intervals leaves out a pause and follows a change.
 const KEPT: usize = 5;
 
+/// Intervals whose median counts enough to decide anew.
+const KNOWN: usize = 3;
+
 /// The curve has three parameters; more counts only refine it.
 const MOST_COUNTS: usize = 32;
 
@@ -19,15 +22,18 @@ const MOST_COUNTS: usize = 32;
 pub(super) struct Samples(BTreeMap<u32, Vec<(u64, u64)>>);
 
 impl Samples {
-    pub fn add(&mut self, containers: u32, steps: u64, ms: u64) {
+    /// Returns true for the interval that makes a number of containers known.
+    pub fn add(&mut self, containers: u32, steps: u64, ms: u64) -> bool {
         if !self.0.contains_key(&containers) && self.0.len() >= MOST_COUNTS {
-            return;
+            return false;
         }
         let intervals = self.0.entry(containers).or_default();
         if intervals.len() >= KEPT {
             intervals.remove(0);
         }
+        let was_known = intervals.len() >= KNOWN;
         intervals.push((steps, ms));
+        !was_known && intervals.len() >= KNOWN
     }
 
     #[expect(
