@@ -160,6 +160,9 @@ type JobDocument struct {
 	// Objectives of a service; only for `kind: inference` and `kind: notebook`.
 	Service *JobDocumentService `json:"service,omitempty,omitzero"`
 
+	// Speed of 1, 2, … containers in speeds of one container, until it is measured.
+	Speed []float64 `json:"speed,omitempty,omitzero"`
+
 	// Containers under the policy `static`; the most if absent.
 	StaticContainers JobDocumentStaticContainers `json:"static_containers,omitempty,omitzero"`
 

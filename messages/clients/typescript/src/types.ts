@@ -160,6 +160,10 @@ export interface JobDocument {
    */
   service?: Service | null;
   /**
+   * Speed of 1, 2, … containers in speeds of one container, until it is measured.
+   */
+  speed?: number[];
+  /**
    * Containers under the policy `static`; the most if absent.
    */
   static_containers?: number | null;

@@ -33,6 +33,10 @@ fn a_job_is_one_trace_through_every_service() {
         let args = ["serve", service, "--ensure-streams"];
         cluster.start(service, &args, &dir.join(service));
     }
+    // An agent needs the log that the services make.
+    poll("the services", PATIENCE, || {
+        (cluster.run(&["nodes"]).code == 0).then_some(())
+    });
     let agent = [
         "serve",
         "agent",

@@ -489,6 +489,10 @@ class JobDocument(TypedDict):
     """
     Objectives of a service; only for `kind: inference` and `kind: notebook`.
     """
+    speed: NotRequired[list[float]]
+    """
+    Speed of 1, 2, … containers in speeds of one container, until it is measured.
+    """
     static_containers: NotRequired[int | None]
     """
     Containers under the policy `static`; the most if absent.
