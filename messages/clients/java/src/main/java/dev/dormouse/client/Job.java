@@ -193,6 +193,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("service", value);
     }
 
+    /** Speed of 1, 2, … containers in speeds of one container, until it is measured. */
+    public Job speed(List<Double> value) {
+        return with("speed", value);
+    }
+
     /** Containers under the policy `static`; the most where it is absent. */
     public Job staticContainers(int value) {
         return with("static_containers", value);
