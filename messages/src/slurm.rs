@@ -41,13 +41,13 @@ pub struct SlurmQueue {
     pub nodes: u32,
     /// Time limit of an allocation, in seconds.
     pub time_limit_s: u32,
-    /// The nodes are drained so many seconds before the allocation's end.
+    /// Seconds before the allocation's end at which its nodes are drained.
     pub drain_s: u32,
     /// Most allocations at a time.
     pub most: u32,
     /// Most allocations that wait in Slurm at a time.
     pub backlog: u32,
-    /// An allocation without containers for so many seconds is given back.
+    /// Seconds without containers after which an allocation is given back.
     pub idle_s: u32,
     /// Failures in a row after which the queue pauses.
     pub pause_after: u32,

@@ -70,18 +70,6 @@ pub enum CurveSource {
     Document,
 }
 
-impl CurveSource {
-    /// Returns the name on the log.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Family => "family",
-            Self::Document => "document",
-        }
-    }
-}
-
 /// A measured time of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpeedPoint {

@@ -321,7 +321,7 @@ fn speed(model: &ReadModel, id: &JobId) -> Option<SpeedRow> {
     let job = state.job(id)?;
     let fitted = state.speeds.job(id)?.fitted.as_ref()?;
     let (curve, most, now) = (fitted.curve, job.containers.max, job.workers());
-    let fastest = fitted.peak(most).unwrap_or_else(|| curve.peak(most));
+    let fastest = fitted.fastest(most);
     let mut counts: BTreeSet<u32> = (0..32).map(|power| 1 << power).collect();
     counts.extend([fastest, now, most]);
     counts.retain(|count| (1..=most).contains(count));
@@ -342,7 +342,7 @@ fn speed(model: &ReadModel, id: &JobId) -> Option<SpeedRow> {
         source: fitted.source,
         error: fitted.error,
         fastest,
-        further: (now > 0).then(|| fitted.useful(now + 1) / fitted.useful(now) - 1.0),
+        further: fitted.further(now),
         curve: counts.into_iter().map(at).collect(),
     })
 }

@@ -157,12 +157,6 @@ impl Optimizer {
         }
     }
 
-    /// Returns the containers up to which a job of unknown speed counts as linear.
-    #[must_use]
-    pub fn unknown_speed(job: &Job) -> u32 {
-        speeds::UNKNOWN.max(job.containers.min)
-    }
-
     /// Checks that a decision fits a state at `now`, whatever its worth.
     ///
     /// # Errors

@@ -49,6 +49,7 @@ pub use explain::forced::{givers, may_have};
 pub use problem::Problem;
 pub use problem_builder::problem_of;
 pub use solution::Solution;
+pub use speeds::unknown_speed;
 
 use problem::Allocation;
 

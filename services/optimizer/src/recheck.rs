@@ -24,6 +24,7 @@ use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, P
 use crate::problem_builder::problem_of;
 use crate::report::{Draft, write};
 use crate::solution::{JobShare, Solution};
+use crate::useful;
 
 const SLACK: f64 = 1e-6;
 
@@ -359,10 +360,7 @@ impl<'a> Recorded<'a> {
                 .map(|(part, total)| *part as f64 / *total as f64)
                 .sum::<f64>()
         };
-        let worth = |job: &ProblemJob, count: u32| match &job.useful {
-            Some(useful) => useful.at(count),
-            None => f64::from(count),
-        };
+        let worth = |job: &ProblemJob, count: u32| useful::value(job.useful.as_ref(), count);
         let tie = 0.1 * runs().map(value).reduce(f64::min).unwrap_or(0.0);
         let restarts = self.restarted().map(|job| {
             let stall_s = if job.stall_s > 0.0 {

@@ -15,7 +15,7 @@ use dormouse_state::{ClusterState, Job};
 use crate::useful::Useful;
 
 /// Containers of a job of unknown speed.
-pub(crate) const UNKNOWN: u32 = 4;
+const UNKNOWN: u32 = 4;
 
 /// A job without a progress report after this time reports none.
 const SILENT_MS: u64 = 600_000;
@@ -34,6 +34,12 @@ pub(crate) fn to_fit(state: &ClusterState) -> Vec<JobSpeedFitted> {
     fitted.take(MOST_FITTED).collect()
 }
 
+/// Returns the containers up to which a job of unknown speed counts as linear.
+#[must_use]
+pub fn unknown_speed(job: &Job) -> u32 {
+    UNKNOWN.max(job.containers.min)
+}
+
 fn is_valued(job: &Job) -> bool {
     job.urgency == Urgency::Training && job.tasks.is_none()
 }
@@ -48,7 +54,9 @@ pub(crate) struct Values<'a> {
 
 impl<'a> Values<'a> {
     pub fn new(state: &'a ClusterState, now: Timestamp) -> Self {
-        let served = state.jobs.keys().map(|id| served_s(state, id, now));
+        let counts = state.policy.objective.value == Value::Speed;
+        let jobs = state.jobs.keys().filter(|_| counts);
+        let served = jobs.map(|id| served_s(state, id, now));
         let (mut sum, mut count) = (0.0, 0.0);
         for served in served {
             sum += served;
@@ -106,7 +114,7 @@ impl<'a> Values<'a> {
         let reports = speed.is_some_and(dormouse_state::speed::JobSpeed::reports);
         let long_ago = |since: Timestamp| self.now.ms_since(since) > SILENT_MS;
         let is_silent = !reports && job.running_since().is_some_and(long_ago);
-        (is_valued(job) && !is_silent).then(|| UNKNOWN.max(job.containers.min))
+        (is_valued(job) && !is_silent).then(|| unknown_speed(job))
     }
 }
 

@@ -78,6 +78,12 @@ impl Useful {
     }
 }
 
+/// Returns v(n): the value of `count` containers, or their number without a curve.
+#[must_use]
+pub fn value(useful: Option<&Useful>, count: u32) -> f64 {
+    useful.map_or(f64::from(count), |useful| useful.at(count))
+}
+
 fn slope(from: (u32, f64), to: (u32, f64)) -> f64 {
     (to.1 - from.1) / f64::from(to.0 - from.0)
 }

@@ -6,7 +6,7 @@ use dormouse_messages::events::Outcome as Figures;
 use dormouse_messages::policy::Value;
 use dormouse_messages::sanitize::containers;
 use dormouse_messages::{Event, JobId};
-use dormouse_optimizer::{Made, Optimizer};
+use dormouse_optimizer::{Made, Optimizer, unknown_speed};
 use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase, turn};
 use dormouse_state::queues::TenantQueue;
@@ -113,21 +113,16 @@ fn speed(cluster: &ClusterState, id: &JobId) -> Option<String> {
     let Some(fitted) = fitted else {
         return Some(format!(
             "its speed is unknown until it reports progress with two numbers of containers: it counts as linear up to {}",
-            containers(Optimizer::unknown_speed(job))
+            containers(unknown_speed(job))
         ));
     };
-    let now = job.workers();
-    let points = fitted.points.len();
-    let limit = job.containers.max;
-    let fastest = fitted
-        .peak(limit)
-        .unwrap_or_else(|| fitted.curve.peak(limit));
-    let most = fitted.most();
-    let gain = (fitted.useful(now + 1) / fitted.useful(now.max(1)) - 1.0) * 100.0;
-    let further = match now {
-        0 => String::new(),
-        _ => format!("a further container would change its speed by {gain:+.1} %, and "),
-    };
+    let (points, most) = (fitted.points.len(), fitted.most());
+    let fastest = fitted.fastest(job.containers.max);
+    let further = fitted.further(job.workers()).map(|further| {
+        let gain = further * 100.0;
+        format!("a further container would change its speed by {gain:+.1} %, and ")
+    });
+    let further = further.unwrap_or_default();
     Some(format!(
         "{further}it is fastest with {fastest}: fitted to {points} numbers of containers, {most} at most, error {:.0} %",
         fitted.error * 100.0

@@ -10,7 +10,7 @@ use crate::model::cluster::{Cluster, FairUser, is_head, limits, loss_bound, role
 use crate::model::eligibility::Confined;
 use crate::model::room::covers;
 use crate::problem::{DEFAULT_STALL_S, Objective, Problem, ProblemJob};
-use crate::useful::Useful;
+use crate::useful::{self, Useful};
 
 /// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A
 /// relative cost breaks ties alike at any cluster size, and a tenth stays below the least gain of a restart.
@@ -60,11 +60,7 @@ pub(crate) struct Job {
 impl Job {
     /// v(n), in containers of full value; `count` excludes the fixed ones.
     pub fn value(&self, count: u32) -> f64 {
-        let containers = count + self.base();
-        match &self.useful {
-            Some(useful) => useful.at(containers),
-            None => f64::from(containers),
-        }
+        useful::value(self.useful.as_ref(), count + self.base())
     }
 
     fn cap(&self) -> u32 {

@@ -7,7 +7,7 @@ use dormouse_messages::roles::Part;
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::drf::{User, fill};
 use dormouse_optimizer::problem::{Budget, FairnessBound, Objective, Policy, Problem, ProblemJob};
-use dormouse_optimizer::useful::Useful;
+use dormouse_optimizer::useful::{self, Useful};
 use proptest::prelude::*;
 
 const NAMES: [&str; 2] = ["a", "b"];
@@ -307,7 +307,7 @@ impl<'a> Brute<'a> {
                     if (job.min..=job.max).contains(&count) {
                         restart = 1;
                         let stall = objective.amortise_s.map_or(0.0, |s| 180.0 / s);
-                        cost = self.tie + stall * worth * value_of(job, count);
+                        cost = self.tie + stall * worth * useful::value(job.useful.as_ref(), count);
                     }
                 }
                 let mut rooms = rooms.to_vec();
@@ -325,7 +325,7 @@ impl<'a> Brute<'a> {
                         Some(_) => 0.0,
                         None => (share * n + held - self.fair[index]).abs(),
                     };
-                    let of = worth * value_of(job, a + b);
+                    let of = worth * useful::value(job.useful.as_ref(), a + b);
                     let gain = objective.utilization * of - objective.loss * l - cost;
                     self.go(
                         index + 1,
@@ -338,11 +338,6 @@ impl<'a> Brute<'a> {
             }
         }
     }
-}
-
-fn value_of(job: &ProblemJob, count: u32) -> f64 {
-    let useful = job.useful.as_ref();
-    useful.map_or(f64::from(count), |useful| useful.at(count))
 }
 
 /// `None` if no allocation with the first `count` new jobs is feasible.

@@ -46,6 +46,7 @@ pub struct Fitted {
     /// Root mean square of the relative residuals.
     pub error: f64,
     pub source: CurveSource,
+    /// By ascending number of containers.
     pub points: Vec<SpeedPoint>,
 }
 
@@ -76,8 +77,7 @@ impl Fitted {
     /// numbers: the smallest within a part of a per cent of the best.
     #[must_use]
     pub fn peak(&self, most: u32) -> Option<u32> {
-        let counts = || self.points.iter().map(|point| point.containers);
-        let (first, last) = (counts().min()?, counts().max()?.min(most));
+        let (first, last) = (self.points.first()?.containers, self.most().min(most));
         let best = (first..=last)
             .map(|count| self.useful(count))
             .fold(0.0, f64::max);
@@ -86,11 +86,23 @@ impl Fitted {
         falls.then_some(peak)
     }
 
+    /// Returns the fastest number of containers up to `most`, by the curve alone where it was not measured.
+    #[must_use]
+    pub fn fastest(&self, most: u32) -> u32 {
+        self.peak(most).unwrap_or_else(|| self.curve.peak(most))
+    }
+
+    /// Returns the speed of one more than `containers`, as a part of theirs; `None` without containers.
+    #[must_use]
+    pub fn further(&self, containers: u32) -> Option<f64> {
+        let speed = || self.useful(containers + 1) / self.useful(containers) - 1.0;
+        (containers > 0).then(speed)
+    }
+
     /// Returns the largest measured number of containers.
     #[must_use]
     pub fn most(&self) -> u32 {
-        let counts = self.points.iter().map(|point| point.containers);
-        counts.max().unwrap_or(0)
+        self.points.last().map_or(0, |point| point.containers)
     }
 }
 
