@@ -35,9 +35,15 @@ gzip -9n "$usr"/share/man/man1/*.1
 documents=$usr/share/doc/dormouse
 rm -f "$documents/LICENSE"
 install -m 644 "$debian/copyright" "$documents/copyright"
-mv "$documents/CHANGELOG.md" "$documents/changelog"
 mv "$documents/THIRD-PARTY-LICENCES.txt" "$documents/THIRD-PARTY-LICENCES"
-gzip -9n "$documents/changelog" "$documents/THIRD-PARTY-LICENCES"
+cat >"$documents/changelog" <<CHANGELOG
+dormouse ($version) unstable; urgency=medium
+
+  * CHANGELOG.md.gz in this folder says what is new.
+
+ -- $maintainer  $(LC_ALL=C date -R -u -d "@$SOURCE_DATE_EPOCH")
+CHANGELOG
+gzip -9n "$documents"/{changelog,CHANGELOG.md,THIRD-PARTY-LICENCES}
 
 for script in postinst prerm postrm; do install -m 755 "$debian/$script" "$package/DEBIAN/$script"; done
 (cd "$package" && find etc -type f | LC_ALL=C sort | sed 's#^#/#') >"$package/DEBIAN/conffiles"

@@ -104,8 +104,9 @@ rooms() {
   mkdir -p "$1/messages/trainer"
   cp -r deploy "$1/"
   cp -r messages/trainer/python "$1/messages/trainer/"
-  rm -rf "$1/messages/trainer/python/tests"
-  find "$1" \( -name __pycache__ -o -name .pytest_cache \) -prune -exec rm -rf {} +
+  rm -rf "$1/messages/trainer/python/tests" "$1/deploy/debian"
+  find "$1" \( -name __pycache__ -o -name '.*_cache' -o -name .gitignore \) -prune -exec rm -rf {} +
+  find "$1" -name '*.sh' -exec grep -lZ '^#!' {} + | xargs -0 chmod 755
 }
 
 # The same folders for wheel and Debian package: the program finds its parts from where it stands.

@@ -98,6 +98,9 @@ def program(arguments):
     wheel = Wheel("dormouse", version, [f"{platform}_{arguments.machine}" for platform in platforms])
     for path in files_below(tree):
         place = path.relative_to(tree)
+        # Licences have a place of their own in a wheel, and documents none.
+        if place.parts[:2] == ("share", "doc"):
+            continue
         if place.parts[0] == "bin":
             wheel.add_file(f"{wheel.stem}.data/scripts/{place.name}", path)
         else:
