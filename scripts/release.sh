@@ -67,7 +67,7 @@ else
 fi
 
 if [ -z "$binary" ]; then
-  DORMOUSE_COMMIT=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
+  DORMOUSE_COMMIT=$(git rev-parse --short=12 HEAD)
   export DORMOUSE_COMMIT
   # With --target the flags are those of the program alone, not those of what runs during the build.
   say "building a static binary; cold, this takes some 20 minutes on two cores"
@@ -90,7 +90,7 @@ speaker=${speaker:-$binary}
 version=$("$speaker" version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
 nats_version=$(sed -n 's/^nats_version=//p' scripts/install.sh)
 [ "$target" != "$host" ] || nats_version=$("$nats" --version | sed 's/.*v//')
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) || die "this is no clone of the repository"
 export SOURCE_DATE_EPOCH
 level=${DORMOUSE_PACKAGE_LEVEL:-9}
 name=dormouse-$version-$machine-linux
@@ -99,13 +99,18 @@ if readelf -l "$binary" 2>/dev/null | grep -q INTERP; then dynamic=(--dynamic); 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# tracked FOLDER PATH...: copies what git knows below the paths. Keys of trials and caches lie there, too.
+tracked() {
+  local folder=$1
+  shift
+  git ls-files -z -- "$@" | tar -c --null -T - | tar -x -C "$folder"
+}
+
 # rooms FOLDER: examples, and the library that they import, where they stand in the repository.
 rooms() {
-  mkdir -p "$1/messages/trainer"
-  cp -r deploy "$1/"
-  cp -r messages/trainer/python "$1/messages/trainer/"
-  rm -rf "$1/messages/trainer/python/tests" "$1/deploy/debian"
-  find "$1" \( -name __pycache__ -o -name '.*_cache' -o -name .gitignore \) -prune -exec rm -rf {} +
+  mkdir -p "$1"
+  tracked "$1" deploy messages/trainer/python
+  rm -rf "$1"/deploy/{debian,.gitignore} "$1/messages/trainer/python/tests"
   find "$1" -name '*.sh' -exec grep -lZ '^#!' {} + | xargs -0 chmod 755
 }
 
@@ -122,7 +127,7 @@ install -m 644 "$library" "$tree/lib/dormouse/libdormouse_gpu.so"
 "$speaker" completion man "$tree/share/man/man1"
 rooms "$tree/share/dormouse"
 documents=$tree/share/doc/dormouse
-cp -r README.md CHANGELOG.md LICENSE docs "$documents/"
+tracked "$documents" README.md CHANGELOG.md LICENSE docs
 scripts/licences.py "$target" >"$documents/THIRD-PARTY-LICENCES.txt"
 scripts/sbom.py --nats-server "$nats" --nats-version "$nats_version" --target "$target" >"$documents/dormouse.cdx.json"
 
@@ -177,7 +182,7 @@ if [ "$target" != "$host" ]; then
 elif [ -n "$try" ]; then
   tried=()
   for file in "${names[@]}"; do
-    case $file in dormouse[-_]"$version"*.tar.gz | dormouse-*.whl | *.deb) tried+=("$out/$file") ;; esac
+    case $file in dormouse_trainer-* | *.json) ;; *) tried+=("$out/$file") ;; esac
   done
   scripts/try-release.sh "${tried[@]}"
 fi
