@@ -63,13 +63,13 @@ fn a_cluster_runs_from_the_archive_and_from_the_wheel_alone() {
 }
 
 /// Answers what packing asks of a dormouse.
-const SPEAKER: &str = r#"#!/bin/sh
+const SPEAKER: &str = r##"#!/bin/sh
 case "$1 $2" in
   "version -o") echo '{"version": "0.1.0"}' ;;
   "completion man") echo '.TH dormouse 1' >"$3/dormouse.1" ;;
   *) echo "# $*" ;;
 esac
-"#;
+"##;
 
 #[test]
 fn packages_are_the_same_when_packed_again_and_their_digests_are_signed() {
