@@ -16,7 +16,7 @@ import pathlib
 import tomllib
 import uuid
 
-from licences import PROGRAMS, ROOT, linked, metadata
+from licences import ROOT, linked, metadata
 
 NAMESPACE = uuid.UUID("8f0f2f3e-3c0b-5a53-9d0f-6f2f1c2a7b11")
 
@@ -24,7 +24,7 @@ NAMESPACE = uuid.UUID("8f0f2f3e-3c0b-5a53-9d0f-6f2f1c2a7b11")
 def locked() -> dict[tuple[str, str], str]:
     """The digest of each crate's archive, by name and version."""
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())
-    return {(it["name"], it["version"]): it["checksum"] for it in lock["package"] if "checksum" in it}
+    return {(crate["name"], crate["version"]): crate["checksum"] for crate in lock["package"] if "checksum" in crate}
 
 
 def reference(package: dict) -> str:
@@ -75,19 +75,19 @@ def main() -> None:
     arguments = parser.parse_args()
     digests, wanted = locked(), linked(arguments.target)
     resolved = metadata()
-    packages = {it["id"]: it for it in resolved["packages"] if f"{it['name']} v{it['version']}" in wanted}
-    programs = [it for it in packages.values() if it["name"] in PROGRAMS]
-    main_program = next(it for it in programs if it["name"] == "dormouse")
+    every = resolved["packages"]
+    packages = {package["id"]: package for package in every if f"{package['name']} v{package['version']}" in wanted}
+    main_program = next(package for package in packages.values() if package["name"] == "dormouse")
     server = broker(arguments.nats_server, arguments.nats_version)
     edges = {}
     for node in resolved["resolve"]["nodes"]:
         if node["id"] not in packages:
             continue
-        needed = [it["pkg"] for it in node["deps"] if any(kind["kind"] is None for kind in it["dep_kinds"])]
-        edges[reference(packages[node["id"]])] = {reference(packages[it]) for it in needed if it in packages}
+        needed = [edge["pkg"] for edge in node["deps"] if any(kind["kind"] is None for kind in edge["dep_kinds"])]
+        edges[reference(packages[node["id"]])] = {reference(packages[one]) for one in needed if one in packages}
     edges[reference(main_program)].add(server["bom-ref"])
-    components = [component(it, digests) for it in packages.values() if it is not main_program] + [server]
-    components.sort(key=lambda it: it["bom-ref"])
+    components = [component(package, digests) for package in packages.values() if package is not main_program]
+    components = sorted([*components, server], key=lambda found: found["bom-ref"])
     moment = datetime.datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), datetime.timezone.utc)
     described = component(main_program, digests) | {"type": "application"}
     bom = {
@@ -97,7 +97,7 @@ def main() -> None:
         "version": 1,
         "metadata": {"timestamp": moment.strftime("%Y-%m-%dT%H:%M:%SZ"), "component": described},
         "components": components,
-        "dependencies": [{"ref": it, "dependsOn": sorted(edges[it])} for it in sorted(edges)],
+        "dependencies": [{"ref": found, "dependsOn": sorted(edges[found])} for found in sorted(edges)],
     }
     text = json.dumps(bom, sort_keys=True)
     bom["serialNumber"] = f"urn:uuid:{uuid.uuid5(NAMESPACE, text)}"
