@@ -123,8 +123,14 @@ try_wheel() {
 }
 
 try_deb() {
+  local copy failed=''
   if [ "$(id -u)" = 0 ]; then
-    unshare --mount "$self" --in-a-copy "$1"
+    copy=$(mktemp -d)
+    unshare --mount "$self" --in-a-copy "$1" "$copy" || failed=yes
+    cd /
+    rmdir "$empty" "$copy"
+    empty=''
+    [ -z "$failed" ] || exit 1
     return
   fi
   began_ms=$(now_ms)
@@ -133,10 +139,9 @@ try_deb() {
   end ', unpacked: only root can install it'
 }
 
-# in_a_copy FILE: the changes of this mount namespace's root lie in memory, and are gone with it.
+# in_a_copy FILE FOLDER: the changes of this mount namespace's root lie in memory, and are gone with it.
 in_a_copy() {
-  local file=$1 copy=/run/dormouse-try
-  mkdir -p "$copy"
+  local file=$1 copy=$2 folder
   mount -t tmpfs -o size=4g none "$copy"
   mkdir -p "$copy"/{upper,work,root}
   mount -t overlay overlay -o "lowerdir=/,upperdir=$copy/upper,workdir=$copy/work" "$copy/root"
@@ -162,7 +167,7 @@ installed() {
 }
 
 case $1 in
-  --in-a-copy) in_a_copy "$2" ;;
+  --in-a-copy) in_a_copy "$2" "$3" ;;
   --installed) begin "$2"; installed "$2" ;;
   *)
     for file in "$@"; do
