@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases forecast-month whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -86,6 +86,9 @@ log-test: ## Four writers on three brokers at 200 events a second, at last with 
 
 explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
 	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::cases::every_named -- --nocapture
+
+forecast-month: ## Score the forecasts of starts over a simulated month, next to three simple rules: half an hour
+	$(CARGO) test --workspace --test all -- --ignored --nocapture forecasts::a_month
 
 whatif-real: ## How far whatif's model is off 200 jobs of real processes, six minutes: make whatif-real JOBS=200 SEED=1
 	scripts/install.sh build nats trainers

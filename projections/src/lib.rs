@@ -3,13 +3,14 @@
 //!
 //! - [`ReadModel`] (`read_model.rs`): the fold of everything below
 //! - [`jobs`], [`nodes`], [`services`], [`notebooks`], [`keys`], [`cluster`]: the present state
-//! - [`timelines`], [`fairness`], [`steps`]: the past
+//! - [`timelines`], [`fairness`], [`forecasts`], [`steps`]: the past
 //! - [`queries`]: answers; [`status`]: tenants' view of the log
 //!
 //! The deciders' own folds are in `dormouse-state`.
 
 pub mod cluster;
 pub mod fairness;
+pub mod forecasts;
 pub mod jobs;
 pub mod keys;
 pub mod nodes;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Overview;
 use crate::fairness::Fairness;
+use crate::forecasts::Forecasts;
 use crate::jobs::{JobTable, PhaseCounts, Request};
 use crate::keys::Keys;
 use crate::nodes::{self, Load, Node, NodeTable};
@@ -25,6 +26,7 @@ pub struct ReadModel {
     pub notebooks: Notebooks,
     pub services: Services,
     pub keys: Keys,
+    pub forecasts: Forecasts,
     counted: PhaseCounts,
     running: Total,
     /// On nodes not lost.
@@ -33,7 +35,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 27;
+    const VERSION: u32 = 28;
 
     /// Folds one event everywhere, or flags an invalid one. The queues' clock sets the time of all
     /// projections.
@@ -63,6 +65,7 @@ impl Fold for ReadModel {
         self.notebooks.evolve(fact);
         self.services.evolve(fact);
         self.keys.evolve(fact);
+        self.forecasts.evolve(fact);
         self.timelines.evolve(fact);
         let resized = changes_nodes(event);
         if resized {
@@ -145,6 +148,7 @@ impl ReadModel {
             notebooks: self.notebooks.clone(),
             services: self.services.tails(),
             keys: self.keys.clone(),
+            forecasts: self.forecasts.tails(),
             timelines: self.timelines.tails(),
             queues: self.queues.clone(),
             fairness: self.fairness.tails(),

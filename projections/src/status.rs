@@ -366,6 +366,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::SubmissionsShed(_)
         | Event::AllocationDecided(_)
         | Event::AllocationUnchanged(_)
+        | Event::StartsForecast(_)
         | Event::PlacementDecided(_)
         | Event::PlacementRefused(_)
         | Event::ClusterConfigured(_)

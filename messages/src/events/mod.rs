@@ -352,6 +352,7 @@ registry! {
         AllocationDecided "allocation.decided.v1" shard decision;
         AllocationUnchanged "allocation.unchanged.v1" shard decision;
         JobSpeedFitted "job.speed_fitted.v1" shard decision;
+        StartsForecast "starts.forecast.v1" shard observation;
     }
     Placer PlacerEvent {
         PlacementDecided "placement.decided.v1" shard decision;

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Basis;
-use crate::ids::{Epoch, JobId, NodeId};
+use crate::ids::{Epoch, JobId, NodeId, Sequence};
 use crate::speed::{Curve, CurveSource, SpeedPoint};
+use crate::time::Timestamp;
 
 /// A new allocation, as a list of changes.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -295,4 +296,31 @@ pub struct JobSpeedFitted {
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
+}
+
+/// When jobs start that wait, by simulations from the log. Only new and changed forecasts are named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StartsForecast {
+    /// The log prefix that was simulated.
+    pub asof: Sequence,
+    /// Number of simulations.
+    pub draws: u32,
+    /// The forecasts.
+    pub starts: Vec<StartForecast>,
+}
+
+/// The times before which a tenth, half and nine tenths of the simulations start a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StartForecast {
+    /// The job.
+    pub job: JobId,
+    /// Tenth; absent if it lies beyond the simulations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest: Option<Timestamp>,
+    /// Half.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely: Option<Timestamp>,
+    /// Nine tenths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<Timestamp>,
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dormouse_messages::events::StopReason;
+use dormouse_messages::events::{StartForecast, StopReason};
 use dormouse_messages::job::{Executor, JobSpec, Kind};
 use dormouse_messages::roles::Part;
 use dormouse_messages::speed::CurveSource;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::QueryError;
 use crate::ReadModel;
+use crate::forecasts;
 use crate::jobs::{
     GpuUsed, Job, Life, Phase, Refused, Request, SavedCheckpoint, StoppedFor, TaskCounts, nodes_of,
     reason, room::Room,
@@ -105,6 +106,9 @@ pub struct JobRow {
     /// False while the containers of a requeued job stop.
     #[serde(default, skip_serializing_if = "is_false")]
     pub on_hold: bool,
+    /// When it starts, while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartForecast>,
     /// At a gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -370,6 +374,7 @@ pub(super) fn row(
         .get(id.tenant())
         .filter(|_| job.phase == Phase::Queued);
     let times = &job.times;
+    let age_s = times.ended.unwrap_or(now).seconds_since(times.submitted);
     let progress = job.progress.as_deref();
     let metrics = progress.map(|p| p.metrics.iter().cloned().collect());
     let present = model.state().job(id);
@@ -409,11 +414,7 @@ pub(super) fn row(
         first_started_at: times.first_started,
         phase_since: times.phase_since,
         ended_at: times.ended,
-        age_s: times
-            .ended
-            .unwrap_or(now)
-            .seconds_since(times.submitted)
-            .max(0.0),
+        age_s: age_s.max(0.0),
         submitted_ago_s: now.seconds_since(times.submitted).max(0.0),
         jct_s: job.jct_s(),
         waiting_s: job.waiting_s(now),
@@ -432,6 +433,7 @@ pub(super) fn row(
         metrics: metrics.unwrap_or_default(),
         nodes: present.map_or_else(BTreeMap::new, |present| nodes_of(id, present)),
         on_hold: present.is_some_and(|it| it.on_hold && !it.requeued),
+        start: model.forecasts.of(id).cloned(),
         address: address(model, id, job),
     }
 }
@@ -462,8 +464,9 @@ fn why(
     let reason = reason::of_row(room, id, job, position, now);
     let runs = job.kind == Kind::Inference && job.phase == Phase::Running;
     let service = model.services.get(id).filter(|_| runs);
-    match service.and_then(|it| it.trouble(now)) {
-        Some(trouble) => format!("{reason}; {trouble}"),
+    let start = model.forecasts.of(id).map(|it| forecasts::words(it, now));
+    match service.and_then(|it| it.trouble(now)).or(start) {
+        Some(more) => format!("{reason}; {more}"),
         None => reason,
     }
 }

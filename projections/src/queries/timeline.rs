@@ -59,7 +59,8 @@ pub(super) fn timeline(
         // An old log is drawn to its end.
         to: query.to.map(|to| to.min(now)),
     };
-    let of_tenants = model.fairness.series(metric);
+    let mut of_tenants = model.fairness.series(metric);
+    of_tenants.extend(model.forecasts.series(metric));
     if !of_tenants.is_empty() {
         let mut drawn = draw(metric, &of_tenants, window, model.queues.cluster.now);
         if metric == Metric::Unfairness {

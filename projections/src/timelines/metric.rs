@@ -29,13 +29,15 @@ pub enum Metric {
     Waiting,
     /// Use ÷ due of each tenant, by the policy's memory.
     Balance,
+    /// Forecasts of starts against the starts.
+    ForecastError,
     /// The shares that backlogged tenants lack.
     Unfairness,
 }
 
 impl Metric {
     /// Every metric.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Utilization,
         Self::FairnessLoss,
         Self::Adjustments,
@@ -52,6 +54,7 @@ impl Metric {
         Self::DemandShare,
         Self::Waiting,
         Self::Balance,
+        Self::ForecastError,
         Self::Unfairness,
     ];
 
@@ -75,6 +78,7 @@ impl Metric {
             Self::DemandShare => "demand-share",
             Self::Waiting => "waiting",
             Self::Balance => "balance",
+            Self::ForecastError => "forecast-error",
             Self::Unfairness => "unfairness",
         }
     }
@@ -111,6 +115,10 @@ impl Metric {
             Self::Balance => (
                 "fraction",
                 "Use of each tenant by its due, remembered with the policy's half-life",
+            ),
+            Self::ForecastError => (
+                "fraction",
+                "Forecasts of starts: the newest 500 that were scored",
             ),
             Self::Unfairness => (
                 "fraction",

@@ -9,6 +9,7 @@ mod diff;
 mod dynamoml;
 mod entitlement;
 mod explain;
+mod forecasts;
 mod grants;
 mod health;
 mod ledger;

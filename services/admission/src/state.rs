@@ -66,7 +66,9 @@ impl Fold for AdmissionState {
             ByWriter::Optimizer(OptimizerEvent::AllocationUnchanged(event)) => {
                 self.hold_against(event.basis.as_ref(), recorded.sequence, &[]);
             }
-            ByWriter::Optimizer(OptimizerEvent::JobSpeedFitted(_)) => {}
+            ByWriter::Optimizer(
+                OptimizerEvent::JobSpeedFitted(_) | OptimizerEvent::StartsForecast(_),
+            ) => {}
             ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
             ByWriter::Gateway(GatewayEvent::ServiceMeasured(event)) => self.measured(event),
             ByWriter::Operator(_)

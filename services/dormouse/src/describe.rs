@@ -102,6 +102,7 @@ pub fn describe(event: &Event) -> String {
         Event::AllocationDecided(e) => allocated(e),
         Event::AllocationUnchanged(e) => format!("{}; {}", e.reason, figures(&e.outcome)),
         Event::JobSpeedFitted(e) => fitted(e),
+        Event::StartsForecast(e) => format!("of {} waiting jobs", e.starts.len()),
         Event::PlacementDecided(e) => {
             format!("{} to create, {} to remove", e.create.len(), e.remove.len())
         }
@@ -499,6 +500,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         }
         Event::AllocationUnchanged(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
         Event::JobSpeedFitted(e) => e.job == *job,
+        Event::StartsForecast(e) => e.starts.iter().any(|it| it.job == *job),
         Event::PlacementDecided(e) => {
             e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job)
         }

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod api;
 pub mod archiver;
+mod forecaster;
 pub mod gateway;
 mod role;
 pub mod service;

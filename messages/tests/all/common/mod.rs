@@ -708,6 +708,16 @@ fn upgrade(events: &mut Vec<Event>) {
 }
 
 fn entitlements(events: &mut Vec<Event>) {
+    events.push(Event::from(StartsForecast {
+        asof: Sequence(41),
+        draws: 9,
+        starts: vec![StartForecast {
+            job: job(),
+            earliest: Some(time("2026-11-21T10:12:00.000000Z")),
+            likely: Some(time("2026-11-21T10:15:00.000000Z")),
+            latest: Some(time("2026-11-21T10:25:00.000000Z")),
+        }],
+    }));
     let name = || ReservationId::new("maintenance").expect("valid");
     let (from, until) = (
         time("2026-12-01T08:00:00.000000Z"),

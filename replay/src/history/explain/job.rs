@@ -8,6 +8,7 @@ use dormouse_messages::policy::Value;
 use dormouse_messages::sanitize::containers;
 use dormouse_messages::{Event, JobId, Span};
 use dormouse_optimizer::{Made, Optimizer, unknown_speed};
+use dormouse_projections::forecasts;
 use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase, turn};
 use dormouse_projections::queries::BudgetRow;
@@ -46,9 +47,9 @@ pub fn explain(
     answer.has = Some(known.now);
     answer.words.extend(people(id, known));
     answer.words.extend(class(explainer, id, known));
-    answer.words.extend(remembered(explainer, id.tenant()));
-    answer.words.extend(budget(explainer, id.tenant()));
-    answer.words.extend(seen(explainer, id));
+    answer.words.extend(of_tenant(explainer, id.tenant()));
+    let now = seen(explainer, id).or_else(|| forecast(explainer, id));
+    answer.words.extend(now);
     if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
         return Ok(answer);
@@ -60,9 +61,8 @@ pub fn explain(
         queued(explainer, id, &mut answer);
     }
     let Some(decided) = explainer.decided() else {
-        answer
-            .words
-            .push("no allocation has been decided yet".to_owned());
+        let words = "no allocation has been decided yet".to_owned();
+        answer.words.push(words);
         held(explainer, id, &mut answer);
         answer.rank();
         return Ok(answer);
@@ -184,6 +184,13 @@ fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explan
     true
 }
 
+/// Describes the forecast of a waiting job's start.
+fn forecast(explainer: &Explainer, id: &JobId) -> Option<String> {
+    let (_, now) = explainer.place();
+    let start = explainer.model.forecasts.of(id)?;
+    Some(format!("it {}", forecasts::words(start, now)))
+}
+
 fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
     let (_, now) = explainer.place();
     let service = explainer.model.services.get(id)?;
@@ -214,8 +221,14 @@ fn class(explainer: &Explainer, id: &JobId, known: &Job) -> Option<String> {
     Some(format!("{class}; it was preempted {times}"))
 }
 
+/// Describes what the tenant's past use and budget mean.
+pub(super) fn of_tenant(explainer: &Explainer, tenant: &str) -> impl Iterator<Item = String> {
+    let said = [remembered(explainer, tenant), budget(explainer, tenant)];
+    said.into_iter().flatten()
+}
+
 /// Describes the tenant's budget, and its end at the present use.
-pub(super) fn budget(explainer: &Explainer, tenant: &str) -> Option<String> {
+fn budget(explainer: &Explainer, tenant: &str) -> Option<String> {
     let (_, now) = explainer.place();
     let spending = explainer.head.cluster.budgets.get(tenant)?;
     let row = BudgetRow::of(spending, now)?;
@@ -239,7 +252,7 @@ pub(super) fn budget(explainer: &Explainer, tenant: &str) -> Option<String> {
 }
 
 /// Describes the effect of the tenant's past use.
-pub(super) fn remembered(explainer: &Explainer, tenant: &str) -> Option<String> {
+fn remembered(explainer: &Explainer, tenant: &str) -> Option<String> {
     let (_, now) = explainer.place();
     let cluster = &explainer.head.cluster;
     let half_life = cluster.policy.shares.memory()?.half_life();

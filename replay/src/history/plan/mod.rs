@@ -14,8 +14,8 @@ use dormouse_messages::{Event, Fact, JobId, KeptFact, Sequence, TenantId, Timest
 use serde_json::{Value, json};
 
 pub use answer::{Moves, OnNode, Plan, Start};
-pub use start::LEAST_BASIS;
 use start::start;
+pub use start::{LEAST_BASIS, forecast, waiting};
 
 use super::changes::{Asked, ChangeError, Changes};
 use super::whatif::{Forked, GIVEN_MS, History, WhatifError, ended, run};

@@ -1,14 +1,17 @@
-//! Estimates when a waiting job starts.
+//! Estimates when waiting jobs start.
 //!
 //! The fork runs forward several times with random curves, remaining work ([`Course::imagined`]) and,
 //! unless the queue is first in, first out, new submissions like the log's. With fewer than
 //! [`LEAST_BASIS`] completed jobs there is no estimate, since a bad one is worse than none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use dormouse_messages::events::StartForecast;
 use dormouse_messages::job::Kind;
 use dormouse_messages::policy::Queue;
 use dormouse_messages::{Event, JobId, Timestamp};
+use dormouse_state::{ClusterState, Job};
 use serde_json::{Value, json};
 
 use super::answer::Start;
@@ -23,6 +26,9 @@ const NEWEST: usize = 100;
 /// The least number of submissions for a rate.
 const LEAST_SUBMISSIONS: usize = 10;
 const MOST_RIVALS: u32 = 40;
+
+/// Events of one simulation of all starts: the jobs that start later are beyond its reach.
+const MOST_EVENTS: usize = 50_000;
 
 /// Runs the fork forward until the job starts, `draws` times.
 pub fn start(
@@ -40,35 +46,97 @@ pub fn start(
             ..Start::default()
         });
     }
+    let jobs = BTreeSet::from([job.clone()]);
+    let starts = starts(history, forked, changes, &jobs, draws)?;
+    let starts = starts.get(job).map(Vec::as_slice).unwrap_or_default();
+    Ok(Start {
+        p10_s: quantile(starts, 0.1),
+        p50_s: quantile(starts, 0.5),
+        p90_s: quantile(starts, 0.9),
+        basis,
+        unknown: false,
+    })
+}
+
+/// Forecasts the starts of all waiting jobs; none with fewer than [`LEAST_BASIS`] completed jobs.
+///
+/// # Errors
+/// If the services break a rule on the fork.
+pub fn forecast(
+    history: &History,
+    forked: &Forked<'_>,
+    draws: u32,
+) -> Result<Vec<StartForecast>, WhatifError> {
+    let jobs = waiting(forked.cluster());
+    if jobs.is_empty() || forked.completed() < LEAST_BASIS {
+        return Ok(Vec::new());
+    }
+    let starts = starts(history, forked, &Changes::default(), &jobs, draws)?;
+    let forecast = |(job, starts): (JobId, Vec<f64>)| {
+        let at = |part: f64| {
+            let after = Duration::try_from_secs_f64(quantile(&starts, part)?).ok()?;
+            Some(forked.now.plus_ms(u64::try_from(after.as_millis()).ok()?))
+        };
+        StartForecast {
+            earliest: at(0.1),
+            likely: at(0.5),
+            latest: at(0.9),
+            job,
+        }
+    };
+    Ok(starts.into_iter().map(forecast).collect())
+}
+
+/// Returns the jobs that start as soon as they have their turn and capacity.
+#[must_use]
+pub fn waiting(cluster: &ClusterState) -> BTreeSet<JobId> {
+    let is_live = |id: &JobId| cluster.job(id).is_some();
+    let waits = |(_, job): &(&JobId, &Job)| {
+        let wanted = !job.stands_down() && job.cancel_requested.is_none();
+        wanted && !job.ever_started() && !job.depends_on.iter().any(is_live)
+    };
+    let waiting = cluster.live().filter(waits);
+    waiting.map(|(id, _)| id.clone()).collect()
+}
+
+/// Returns the jobs' starts in seconds after the fork, in order; a job that does not start counts as later
+/// than all others.
+fn starts(
+    history: &History,
+    forked: &Forked<'_>,
+    changes: &Changes,
+    jobs: &BTreeSet<JobId>,
+    draws: u32,
+) -> Result<BTreeMap<JobId, Vec<f64>>, WhatifError> {
     let rivals = Rivals::of(forked);
     let mut random = Random::new(1);
-    let mut starts = Vec::new();
+    let mut starts: BTreeMap<JobId, Vec<f64>> = BTreeMap::new();
     for _ in 0..draws.max(1) {
         let course = forked.with(history, forked.models.draw(&mut random));
         let course = course.imagined(forked.unknown.keys(), forked.now, &mut random);
         let mut with_rivals = changes.clone();
         let come = rivals.iter().flat_map(|it| it.draw(&course, &mut random));
         with_rivals.added.extend(come.collect::<Vec<_>>());
-        let mut started: Option<Timestamp> = None;
+        let mut left = jobs.clone();
+        let mut events = 0;
         run(forked, &course, &with_rivals, |kept| {
+            events += 1;
             if let Some(Event::PartitionStarted(event)) = kept.event()
-                && event.job == *job
+                && left.remove(&event.job)
             {
-                started = Some(kept.at());
+                let after = kept.at().seconds_since(forked.now);
+                starts.entry(event.job.clone()).or_default().push(after);
             }
-            started.is_some()
+            left.is_empty() || events > MOST_EVENTS
         })?;
-        // A job that does not start counts as later than all others.
-        starts.push(started.map_or(f64::INFINITY, |at| at.seconds_since(forked.now)));
+        for job in left {
+            starts.entry(job).or_default().push(f64::INFINITY);
+        }
     }
-    starts.sort_by(f64::total_cmp);
-    Ok(Start {
-        p10_s: quantile(&starts, 0.1),
-        p50_s: quantile(&starts, 0.5),
-        p90_s: quantile(&starts, 0.9),
-        basis,
-        unknown: false,
-    })
+    for starts in starts.values_mut() {
+        starts.sort_by(f64::total_cmp);
+    }
+    Ok(starts)
 }
 
 /// The k-th of n draws exceeds one more draw with probability k / (n + 1). `None` beyond the last start.

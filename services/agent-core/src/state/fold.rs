@@ -440,6 +440,7 @@ impl AgentState {
             | Event::AllocationDecided(_)
             | Event::AllocationUnchanged(_)
             | Event::JobSpeedFitted(_)
+            | Event::StartsForecast(_)
             | Event::PlacementRefused(_)
             | Event::PartitionStarted(_)
             | Event::PartitionStopped(_)

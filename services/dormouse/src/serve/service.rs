@@ -17,6 +17,7 @@ use dormouse_state::{ClusterState, NodePhase};
 use tokio_util::sync::CancellationToken;
 
 use super::api;
+use super::forecaster::Forecaster;
 use super::role::Role;
 use crate::build_id;
 use crate::clock::steady_s;
@@ -67,7 +68,11 @@ pub async fn run(
             let ingress = IngressSource::new(log.clone(), intake);
             decider(Admission, log, role, Some(Box::new(ingress)), shutdown).await
         }
-        Service::Optimizer => decider(Optimizer::timed(steady_s), log, role, None, shutdown).await,
+        Service::Optimizer => {
+            let forecaster = Forecaster::start(log.clone());
+            let optimizer = Optimizer::timed(steady_s);
+            decider(optimizer, log, role, Some(Box::new(forecaster)), shutdown).await
+        }
         Service::Placer => {
             let leases = LeaseWatcher::new(&log, role.local.clone(), watched, lost, lost_gateway);
             decider(Placer, log, role, Some(Box::new(leases)), shutdown).await

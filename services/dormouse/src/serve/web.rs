@@ -194,7 +194,7 @@ pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
 }
 
 /// Returns the broker's states of one moment.
-async fn states(log: &Log) -> anyhow::Result<States> {
+pub(super) async fn states(log: &Log) -> anyhow::Result<States> {
     // The archiver may be replacing them, one after the other.
     for _ in 0..20 {
         let model = log.start::<ReadModel>(None).await?;

@@ -110,6 +110,8 @@ pub struct ClusterState {
     pub budgets: Budgets,
     pub reservations: Reservations,
     pub slurm: SlurmQueues,
+    /// The log prefix of the newest forecast of starts.
+    pub forecast_asof: Sequence,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.

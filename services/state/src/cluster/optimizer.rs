@@ -14,6 +14,7 @@ impl ClusterState {
                 self.decided(event.basis.as_ref());
             }
             OptimizerEvent::JobSpeedFitted(event) => self.speeds.fitted(event),
+            OptimizerEvent::StartsForecast(event) => self.forecast_asof = event.asof,
         }
     }
 

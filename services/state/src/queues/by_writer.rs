@@ -61,7 +61,7 @@ impl Queues {
                 self.wait(&event.outcome.waiting);
             }
             OptimizerEvent::AllocationUnchanged(event) => self.wait(&event.outcome.waiting),
-            OptimizerEvent::JobSpeedFitted(_) => {}
+            OptimizerEvent::JobSpeedFitted(_) | OptimizerEvent::StartsForecast(_) => {}
         }
     }
 

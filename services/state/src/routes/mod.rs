@@ -205,6 +205,7 @@ impl Routes {
             | Event::AllocationDecided(_)
             | Event::AllocationUnchanged(_)
             | Event::JobSpeedFitted(_)
+            | Event::StartsForecast(_)
             | Event::PlacementRefused(_)
             | Event::NodeRecovered(_)
             | Event::CheckpointRequested(_)
