@@ -181,16 +181,17 @@ impl fmt::Display for TenantBudget {
     }
 }
 
-/// Describes amount-milliseconds as hours: `9,812.5` of a GPU, `64Gi` of memory, rounded down.
+/// Describes amount-milliseconds as hours: `9812.5` of a GPU, `64Gi` of memory, rounded down.
 #[must_use]
 pub fn hours(resource: &Resource, amount_ms: u128) -> String {
     let amount = u64::try_from(amount_ms / u128::from(HOUR_MS)).unwrap_or(u64::MAX);
     match resource {
         Resource::Memory => resource.display(amount >> 20 << 20),
-        _ => {
-            let tenths = amount / 100;
-            format!("{}.{}", tenths / 10, tenths % 10)
+        _ if amount < 10_000 => {
+            let text = format!("{}.{:03}", amount / 1000, amount % 1000);
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
         }
+        _ => format!("{}.{}", amount / 1000, amount % 1000 / 100),
     }
 }
 
@@ -244,8 +245,9 @@ mod tests {
     #[test]
     fn hours_are_rounded_down() {
         let of = |amount_ms: u128| hours(&Resource::Gpu, amount_ms);
-        assert_eq!(of(3_600_000 * 1_000), "1.0");
-        assert_eq!(of(3_600_000 * 1_999), "1.9");
+        assert_eq!(of(3_600_000 * 1_000), "1");
+        assert_eq!(of(3_600_000 * 10), "0.01");
+        assert_eq!(of(3_600_000 * 12_599), "12.5");
         let gib_hours = u128::from(HOUR_MS) << 36;
         assert_eq!(hours(&Resource::Memory, gib_hours), "64Gi");
     }

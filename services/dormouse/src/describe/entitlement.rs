@@ -70,20 +70,31 @@ pub fn reservation(settings: &Reservation) -> String {
     } else {
         joined(settings.nodes.iter())
     };
-    let span = |seconds: u64| Span(std::time::Duration::from_secs(seconds));
     let every = settings
         .every_s
         .map(|every| format!(", every {}", span(every)));
-    let tenants = settings.tenants.iter().map(ToString::to_string);
-    let jobs = settings.jobs.iter().map(ToString::to_string);
-    let whom = match joined(tenants.chain(jobs)) {
-        nobody if nobody.is_empty() => "nobody".to_owned(),
-        whom => whom,
-    };
     format!(
-        "{what} from {} for {}{} for {whom}",
+        "{what} from {} for {}{} for {}",
         settings.from.to_words(),
         span(settings.length_s),
-        every.unwrap_or_default()
+        every.unwrap_or_default(),
+        whom(settings)
     )
+}
+
+/// Names the tenants and jobs of a reservation.
+#[must_use]
+pub fn whom(settings: &Reservation) -> String {
+    let tenants = settings.tenants.iter().map(ToString::to_string);
+    let jobs = settings.jobs.iter().map(ToString::to_string);
+    match joined(tenants.chain(jobs)) {
+        nobody if nobody.is_empty() => "nobody".to_owned(),
+        whom => whom,
+    }
+}
+
+/// Formats a time of reservations.
+#[must_use]
+pub fn span(seconds: u64) -> String {
+    Span(std::time::Duration::from_secs(seconds)).to_string()
 }

@@ -318,7 +318,11 @@ fn jobs_outlive_their_allocations() {
         }
         _ => None,
     });
-    assert_eq!(incarnations, [(1, false), (2, true)]);
+    // An incarnation that is placed anew before its start has no event of a start.
+    assert!(
+        matches!(incarnations[..], [(1, false), (_, true)]),
+        "{incarnations:?}"
+    );
     assert!(granted(&cluster).len() >= 3);
 
     gives_all_back(&slurm, &cluster);

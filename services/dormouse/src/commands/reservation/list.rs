@@ -9,7 +9,7 @@ use super::folded;
 use crate::cli::filter::WatchArg;
 use crate::commands::common::watched;
 use crate::context::Context;
-use crate::describe::entitlement::reservation;
+use crate::describe::entitlement::{span, whom};
 use crate::render::{Style, date};
 
 /// List the reservations and their nodes
@@ -65,7 +65,8 @@ fn table(views: &Vec<ReservationView>, style: &Style) -> String {
         "NODES",
         "FROM",
         "UNTIL",
-        "WHAT",
+        "EVERY",
+        "FOR",
         "WHY",
     ]);
     for view in views {
@@ -78,7 +79,8 @@ fn table(views: &Vec<ReservationView>, style: &Style) -> String {
             nodes.join(", "),
             time(view.from),
             time(view.until),
-            reservation(settings),
+            settings.every_s.map_or_else(|| "-".to_owned(), span),
+            whom(settings),
             settings.reason.clone().unwrap_or_default(),
         ]);
     }
