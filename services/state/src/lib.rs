@@ -11,12 +11,13 @@
 //! - [`tenants`], [`usage`], [`queues`], [`share`], [`total`]: entitlements, past use, queues, dominant shares,
 //!   wide sums.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
-//! - [`fit`]: placement of gangs on free nodes.
+//! - [`fit`], [`fit_later`]: placement of gangs on free nodes, now and after jobs have ended.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
 pub mod builds;
 pub mod cluster;
 pub mod fit;
+pub mod fit_later;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;
@@ -45,7 +46,8 @@ pub mod usage;
 
 pub use builds::{Builds, Gate};
 pub use cluster::ClusterState;
-pub use fit::{FreeNode, FreeNodes, Gang};
+pub use fit::{FreeNode, FreeNodes, Gang, Placed};
+pub use fit_later::{FreeLater, GangLater};
 pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
 pub use incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};

@@ -53,13 +53,19 @@ fn the_guide_shows_what_the_commands_print() {
         let table = printed.split("\n\nSCENARIO").next().unwrap_or_default();
         let table: Vec<&str> = table.lines().map(str::trim_end).collect();
         let table = table.join("\n");
-        whole.push_str(&format!("```\n$ {command}\n{}\n```{rest}", table.trim_end()));
+        whole.push_str(&format!(
+            "```\n$ {command}\n{}\n```{rest}",
+            table.trim_end()
+        ));
     }
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&page, whole).expect("the page is written");
         return;
     }
-    assert_eq!(text, whole, "run UPDATE_DOCS=1 cargo test -p dormouse --test all import");
+    assert_eq!(
+        text, whole,
+        "run UPDATE_DOCS=1 cargo test -p dormouse --test all import"
+    );
 }
 
 #[test]
@@ -70,10 +76,21 @@ fn a_scenario_on_the_standard_output_simulates_and_its_report_is_a_note() {
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{said}");
     assert!(said.contains("60 of 64 rows became jobs"), "{said}");
-    assert!(said.contains("the fewest whose sum holds the peak usage"), "{said}");
+    assert!(
+        said.contains("the fewest whose sum holds the peak usage"),
+        "{said}"
+    );
     let scenario = folder.path().join("piped.json");
     std::fs::write(&scenario, &run.stdout).expect("written");
-    let simulate = ["lab", "simulate", "piped.json", "--policy", "default", "-o", "json"];
+    let simulate = [
+        "lab",
+        "simulate",
+        "piped.json",
+        "--policy",
+        "default",
+        "-o",
+        "json",
+    ];
     let answer: Value = serde_json::from_str(&printed(folder.path(), &simulate)).expect("JSON");
     assert_eq!(answer["runs"][0]["completed"], 60);
 
@@ -98,10 +115,22 @@ fn mistakes_in_records_are_named() {
         assert!(said.contains(why), "{said}");
     };
     wrong("", &[], "it is empty; make the file with `sacct --allusers");
-    wrong("JobID|User\n", &[], "no column ElapsedRaw or Elapsed or End; make the file");
+    wrong(
+        "JobID|User\n",
+        &[],
+        "no column ElapsedRaw or Elapsed or End; make the file",
+    );
     let records = "JobID|Account|Submit|Start|End|AllocTRES\n1|a|5|6|now|cpu=1\n";
-    wrong(records, &[], "line 2, column End: \"now\" is no time; write 2026-11-01T10:00:00");
+    wrong(
+        records,
+        &[],
+        "line 2, column End: \"now\" is no time; write 2026-11-01T10:00:00",
+    );
     wrong(records, &["--skip-bad"], "none of its 1 rows became a job");
-    wrong(records, &["--nodes", "wrong.txt"], "nodes, line 1: the CPUs are no whole number");
+    wrong(
+        records,
+        &["--nodes", "wrong.txt"],
+        "nodes, line 1: the CPUs are no whole number",
+    );
     wrong(records, &["--file", "wrong.txt"], "is read by this command");
 }
