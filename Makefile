@@ -26,7 +26,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 tools: ## Install what build, tests and demo need (Debian 12, as root)
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm release
 
 build: ## Build the dormouse binary
 	scripts/install.sh build
@@ -43,7 +43,7 @@ mixed: ## Show training, a model service, notebooks and a shared GPU on one mach
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm release
 	PATH="$(RUN_PATH)" cargo test --workspace $(ARGS)
 	$(TRAINER_TEST)
 
@@ -102,7 +102,7 @@ lint: ## Check format and lints; a warning fails
 check: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 check: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 check: ## Format, lints and tests, as CI runs them: one build for all
-	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm
+	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm release
 	$(CARGO) fmt --all --check
 	PATH="$(RUN_PATH)" scripts/lints-can-fail.sh
 	PATH="$(RUN_PATH)" cargo build --workspace --all-targets
@@ -139,8 +139,8 @@ compose-test: ## Bring deploy/compose.yaml up, run jobs through it, kill a broke
 	$(CARGO) build -p dormouse
 	PATH="$(RUN_PATH)" scripts/compose-test.sh target/debug/dormouse
 
-release: ## Make the archive that runs anywhere (static binary, broker, examples, documents) and try it
-	scripts/install.sh build nats
+release: ## Make archive, wheel and Debian package with a static binary, and try each: make release ARGS="--key FILE --twice"
+	scripts/install.sh build nats release
 	PATH="$(PATH):$(HOME)/.cargo/bin" scripts/release.sh $(ARGS)
 
 gpu-shares: ## Judge the shares of a modelled GPU on the real clock: needs a machine that does nothing else

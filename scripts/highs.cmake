@@ -4,6 +4,14 @@
 # same solutions, and half the compile time.
 set(CMAKE_UNITY_BUILD ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
+# For another processor, whose compilers the release names: with a file of tools, the build script names none.
+if(NOT "$ENV{TARGET}" STREQUAL "$ENV{HOST}")
+  string(REPLACE "-" "_" target "$ENV{TARGET}")
+  string(REGEX MATCH "^[^-]+" CMAKE_SYSTEM_PROCESSOR "$ENV{TARGET}")
+  set(CMAKE_SYSTEM_NAME Linux)
+  set(CMAKE_C_COMPILER "$ENV{CC_${target}}")
+  set(CMAKE_CXX_COMPILER "$ENV{CXX_${target}}")
+endif()
 if(NOT "$ENV{PROFILE}" STREQUAL "release")
   set(CMAKE_C_FLAGS_RELEASE "-O1 -DNDEBUG" CACHE STRING "C, outside of cargo's release profile")
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG" CACHE STRING "C++, outside of cargo's release profile")

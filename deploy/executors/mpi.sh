@@ -31,6 +31,7 @@ while [ -n "$DORMOUSE_NETWORK" ] && [ ! -e "$DORMOUSE_NETWORK" ]; do
 done
 
 if [ "$DORMOUSE_RANK" = 0 ]; then
+  command -v mpiexec >/dev/null || { echo "mpiexec is not in the PATH of this node ($PATH): MPI jobs need MPICH there, such as pip install mpich" >&2; exit 127; }
   # One invented host name a rank: hydra starts one proxy a host name.
   hosts=r0
   i=1

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, EventType, Key, Writer};
 use crate::format::{Format, NewerFormat};
-use crate::ids::{GatewayId, NodeId, QueueId, Sequence};
+use crate::ids::{GatewayId, NodeId, QueueId, ReservationId, Sequence};
 use crate::subject::SHARD;
 use crate::text::{self, Text};
 use crate::time::Timestamp;
@@ -348,6 +348,7 @@ fn measured_subject(event: &Event, gateway: &GatewayId) -> String {
 fn shard_subject(event: &Event) -> String {
     let node = |node: &NodeId| format!("node/{node}");
     let queue = |queue: &QueueId| format!("queue/{queue}");
+    let reservation = |it: &ReservationId| format!("reservation/{it}");
     match event {
         Event::NodeLabelled(event) => node(&event.node),
         Event::NodeRestored(event) => node(&event.node),
@@ -368,6 +369,11 @@ fn shard_subject(event: &Event) -> String {
         Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
         Event::SubmissionsShed(event) => format!("submission/{}", event.last),
+        Event::BudgetConfigured(event) => format!("tenant/{}", event.tenant),
+        Event::BudgetLevelChanged(event) => format!("tenant/{}", event.tenant),
+        Event::ReservationConfigured(event) => reservation(&event.reservation),
+        Event::ReservationRemoved(event) => reservation(&event.reservation),
+        Event::ReservationPhaseChanged(event) => reservation(&event.reservation),
         Event::TenantGranted(event) => format!("tenant/{}", event.tenant),
         Event::TenantRemoved(event) => format!("tenant/{}", event.tenant),
         Event::KeyCreated(event) => format!("key/{}", event.name),

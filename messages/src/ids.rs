@@ -87,6 +87,11 @@ name_id!(
 );
 
 name_id!(
+    /// A reservation.
+    ReservationId, "reservation"
+);
+
+name_id!(
     /// A gateway's own name.
     GatewayId, "gateway"
 );

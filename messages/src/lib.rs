@@ -3,11 +3,12 @@
 //! - [`events`], [`envelope`], [`subject`]: events, encoding, subjects
 //! - [`format`]: formats of the log, and the builds that read them
 //! - [`ids`], [`quantity`], [`time`], `span.rs`, [`tasks`]: ids, amounts, times, durations, task ranges
-//! - [`job`], [`policy`], [`shares`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
+//! - [`job`], [`policy`], [`shares`], [`grants`], [`quota`], [`budget`], [`reservation`], [`revise`], [`measured`]: documents
 //! - [`container`], [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
 //! - [`decider`], `fact.rs`, `log_clock.rs`, [`placement_authority`], `incarnations.rs`: folds, log time, valid reports
 //! - [`sanitize`], [`suggest`]: text for people
 
+pub mod budget;
 pub mod classes;
 pub mod container;
 pub mod decider;
@@ -30,6 +31,7 @@ pub mod policy;
 pub mod python;
 pub mod quantity;
 pub mod quota;
+pub mod reservation;
 pub mod revise;
 pub mod roles;
 pub mod sanitize;
@@ -54,7 +56,8 @@ pub use events::{Basis, Event, EventType, Writer};
 pub use fact::{Fact, KeptFact};
 pub use format::{Build, Format, NewerFormat, Reads};
 pub use ids::{
-    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, QueueId, Rank, Sequence, TenantId,
+    ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, QueueId, Rank, ReservationId,
+    Sequence, TenantId,
 };
 pub use incarnations::Incarnations;
 pub use lenient_int::{maybe as maybe_whole, whole};

@@ -4,6 +4,7 @@
 //! Rank 0 is the coordinator, a worker. The roles' ranks follow, ordered by name, then the other workers':
 //! the roles' ranks never change.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,13 @@ impl AuxiliaryRoles {
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.0
+    }
+
+    /// Changes the tolerations of every role.
+    pub fn tolerate(&mut self, change: impl Fn(&mut BTreeSet<String>)) {
+        for part in &mut self.0 {
+            change(&mut part.needs.tolerations);
+        }
     }
 
     /// Returns the containers of all roles.

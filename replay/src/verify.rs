@@ -17,6 +17,7 @@ use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Time
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use dormouse_slurm::Slurm;
+use dormouse_state::ClusterState;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::restarts::Restarts;
@@ -166,8 +167,10 @@ impl<D: Decider + Default> Default for Lagging<D> {
 }
 
 impl<D: Decider> Lagging<D> {
-    /// Optimizer, placer and checkpointer fold the same state, so only one checks it.
-    const CHECKS: bool = !matches!(D::WRITER, Writer::Placer | Writer::Checkpointer);
+    /// Several deciders fold the same state, so only the optimizer checks it.
+    fn checks() -> bool {
+        D::WRITER == Writer::Optimizer || D::State::NAME != ClusterState::NAME
+    }
 
     fn begin(&mut self, state: D::State, at: Sequence) {
         self.checked.0 = state.clone();
@@ -263,7 +266,7 @@ impl<D: Decider> Lagging<D> {
             self.waiting.pop_front();
             self.state.evolve(&recorded);
             self.folded = recorded.sequence;
-            if Self::CHECKS {
+            if Self::checks() {
                 self.check_state(recorded);
             }
         }
@@ -321,7 +324,7 @@ impl<D: Decider + Default> ParallelReaders<Lagging<D>> {
         lagging.judge_newest();
         lagging.judge_slow();
         lagging.advance(Sequence(u64::MAX));
-        if Lagging::<D>::CHECKS {
+        if Lagging::<D>::checks() {
             lagging.check_whole_state();
         }
         lagging.report

@@ -4,9 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Basis;
-use crate::ids::{JobId, Sequence, TenantId};
+use crate::budget::BudgetLevel;
+use crate::ids::{JobId, NodeId, ReservationId, Sequence, TenantId};
 use crate::job::{Containers, JobSpec};
 use crate::policy::Queue;
+use crate::reservation::ReservationPhase;
 use crate::subject::MEASURED;
 use crate::time::Timestamp;
 use crate::who::By;
@@ -276,6 +278,45 @@ pub struct PlanMissed {
     pub containers: u32,
     /// Sequence of that allocation.
     pub decided: Sequence,
+    /// Basis of the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A tenant's use of its budget has another level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetLevelChanged {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The level from now on.
+    pub level: BudgetLevel,
+    /// The resource of which most is used.
+    pub resource: String,
+    /// Used amount times hours in the present period, in the log's units, rounded down.
+    pub used: u64,
+    /// The budget with what was carried over, likewise.
+    pub budget: u64,
+    /// The end of the period; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Basis of the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A reservation enters another phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReservationPhaseChanged {
+    /// The reservation.
+    pub reservation: ReservationId,
+    /// The phase from now on.
+    pub phase: ReservationPhase,
+    /// Its nodes; those of an amount are chosen anew for each occurrence.
+    pub nodes: Vec<NodeId>,
+    /// The beginning of the occurrence.
+    pub from: Timestamp,
+    /// The end of the occurrence.
+    pub until: Timestamp,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

@@ -330,6 +330,9 @@ registry! {
         UpgradeApproved "upgrade.approved.v1" shard observation;
         SlurmQueueConfigured "slurm.queue_configured.v1" shard observation;
         SlurmQueueRemoved "slurm.queue_removed.v1" shard observation;
+        BudgetConfigured "budget.configured.v1" shard observation;
+        ReservationConfigured "reservation.configured.v1" shard observation;
+        ReservationRemoved "reservation.removed.v1" shard observation;
     }
     Admission AdmissionEvent {
         SubmissionReceived "submission.received.v1" shard observation;
@@ -342,6 +345,8 @@ registry! {
         PlanAccepted "plan.accepted.v1" shard decision;
         PlanMissed "plan.missed.v1" shard decision;
         JobRequeued "job.requeued.v1" shard decision;
+        BudgetLevelChanged "budget.level_changed.v1" shard decision;
+        ReservationPhaseChanged "reservation.phase_changed.v1" shard decision;
     }
     Optimizer OptimizerEvent {
         AllocationDecided "allocation.decided.v1" shard decision;

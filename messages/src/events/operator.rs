@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::budget::TenantBudget;
 use crate::format::Format;
 use crate::grants::Grants;
-use crate::ids::{NodeId, QueueId, TenantId};
+use crate::ids::{NodeId, QueueId, ReservationId, TenantId};
 use crate::policy::Policy;
 use crate::quota::Quota;
+use crate::reservation::Reservation;
 use crate::slurm::SlurmQueue;
 use crate::who::Role;
 
@@ -36,6 +38,33 @@ pub struct TenantConfigured {
     /// Default priority of the tenant's jobs in its queue; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
+}
+
+/// A tenant's budget from now on; replaces the previous one. Use counts from the first budget on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetConfigured {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The budget; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<TenantBudget>,
+}
+
+/// A reservation from now on; replaces the previous one of this name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReservationConfigured {
+    /// The reservation.
+    pub reservation: ReservationId,
+    /// Its settings.
+    #[serde(flatten)]
+    pub settings: Reservation,
+}
+
+/// A reservation ends, and is forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReservationRemoved {
+    /// The reservation.
+    pub reservation: ReservationId,
 }
 
 /// The destination of a tenant's events from now on; see `docs/clients.md`.

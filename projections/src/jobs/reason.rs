@@ -36,6 +36,10 @@ pub fn reason(
             format!("cancellation requested; {text}")
         }
         Some(it) if it.requeued => format!("requeued: {text}"),
+        Some(it) if it.over_budget => match job.phase {
+            Phase::Waiting => "stopped: its tenant's budget is used".to_owned(),
+            _ => format!("stops, because its tenant's budget is used: {text}"),
+        },
         Some(it) if it.on_hold => match job.phase {
             Phase::Queued | Phase::Waiting => "on hold, until its tenant lets it go".to_owned(),
             _ => format!("on hold: {text}"),

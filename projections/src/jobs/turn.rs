@@ -100,6 +100,9 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
         return over_containers(id.tenant(), has, most);
     }
+    if let Some(reason) = queues.over_budget(id, now) {
+        return reason;
+    }
     let tenant = id.tenant();
     let Some(waits) = room.words(id, now) else {
         return its_turn(queues, id, job.class);

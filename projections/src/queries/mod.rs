@@ -39,7 +39,7 @@ pub use nodes::{
 pub use notebooks::{NotebookQuery, NotebookRow, NotebooksAnswer, NotebooksQuery};
 pub use own::{TENANT_NAMES, answer_tenant};
 pub use selection::SortBy;
-pub use tenants::{QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
+pub use tenants::{BudgetRow, QueuedJob, TenantDetail, TenantQuery, TenantRow, TenantsAnswer};
 pub use timeline::TimelineQuery;
 
 use crate::ReadModel;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::Gpu;
-use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, Timestamp};
+use dormouse_messages::reservation::ReservationPhase;
+use dormouse_messages::{Amounts, By, Incarnation, JobId, NodeId, Rank, ReservationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::error::QueryError;
 use crate::ReadModel;
 use crate::nodes::{ContainerState, GpuDoubt, Node, NodeState, containers};
-use dormouse_state::NodePhase;
+use dormouse_state::{NodePhase, ReservationState};
 
 /// Seconds of listing a lost node.
 pub const LOST_LISTED_S: u32 = 3_600;
@@ -125,7 +126,7 @@ fn row(model: &ReadModel, name: &NodeId, node: &Node<'_>) -> NodeRow {
     NodeRow {
         node: name.clone(),
         state: node.state(),
-        reason: reason(node, stay(model, name, node)),
+        reason: reason(node, stay(model, name, node), &reserved(model, name)),
         capacity: present.capacity.clone(),
         used: load.used.clone(),
         containers: load.containers,
@@ -172,7 +173,29 @@ fn leaving(containers: u32, stay: u32) -> String {
     }
 }
 
-fn reason(node: &Node<'_>, stay: u32) -> String {
+/// Describes the reservations of a node.
+fn reserved(model: &ReadModel, name: &NodeId) -> String {
+    let said = |(name, it): (&ReservationId, &ReservationState)| {
+        let occurrence = it.occurrence?;
+        let why = it.settings.reason.as_ref();
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let (from, until) = (occurrence.from.to_words(), occurrence.until.to_words());
+        match occurrence.phase {
+            ReservationPhase::Planned => Some(format!("; reserved as {name} from {from}{why}")),
+            ReservationPhase::Approaching => Some(format!("; empties for {name} from {from}{why}")),
+            ReservationPhase::Active => Some(format!("; reserved as {name} until {until}{why}")),
+            ReservationPhase::Over => None,
+        }
+    };
+    model
+        .state()
+        .reservations
+        .of_node(name)
+        .filter_map(said)
+        .collect()
+}
+
+fn reason(node: &Node<'_>, stay: u32, reserved: &str) -> String {
     let short = |time: Timestamp| time.to_words();
     if let Some(lost) = node.lost() {
         if matches!(node.present.phase, NodePhase::Returning { .. }) {
@@ -206,7 +229,10 @@ fn reason(node: &Node<'_>, stay: u32) -> String {
         let until = short(quarantine.until);
         return format!("quarantined until {until}: {}", quarantine.reason);
     }
-    let up = node.past.joined.map(|at| format!("up since {}", short(at)));
+    let up = node
+        .past
+        .joined
+        .map(|at| format!("up since {}{reserved}", short(at)));
     up.unwrap_or_default()
 }
 

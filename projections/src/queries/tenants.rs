@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::budget::{BudgetLevel, TenantBudget, hours};
 use dormouse_messages::grants::{Grants, GrantsRule};
 use dormouse_messages::policy::Queue;
 use dormouse_messages::{Amounts, JobId, Quota, TenantId, Timestamp};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::QueryError;
 use crate::ReadModel;
 use crate::jobs::{room::Room, turn};
-use dormouse_state::{Queues, Stand, TenantQueue};
+use dormouse_state::{Queues, Spending, Stand, TenantQueue};
 
 const LISTED: usize = 50;
 
@@ -61,7 +62,48 @@ pub struct TenantRow {
     /// Factor of the weight by the balance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetRow>,
     pub reason: String,
+}
+
+/// A tenant's budget and its use in the present period.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BudgetRow {
+    pub budget: TenantBudget,
+    pub level: BudgetLevel,
+    /// The resource of which most is used.
+    pub resource: String,
+    pub percent: u64,
+    /// Used hours, and those of the period, for a person.
+    pub used: String,
+    pub hours: String,
+    /// The period's end.
+    pub until: Option<Timestamp>,
+    /// At the present use, if that is before the period's end.
+    pub ends_at: Option<Timestamp>,
+}
+
+impl BudgetRow {
+    /// Returns the row of a tenant's budget at `now`.
+    #[must_use]
+    pub fn of(spending: &Spending, now: Timestamp) -> Option<Self> {
+        let spending = spending.at(now);
+        let spent = spending.most_spent()?;
+        let ends = spending.spent().filter_map(|it| it.reaches_in_ms(100));
+        let ends_at = ends.min().map(|after| now.plus_ms(after));
+        let in_period = |at: &Timestamp| spending.until.is_none_or(|until| *at < until);
+        Some(Self {
+            budget: spending.budget.clone(),
+            level: spending.level_now(),
+            percent: u64::try_from(spent.percent()).unwrap_or(u64::MAX),
+            used: hours(&spent.resource, spent.used),
+            hours: hours(&spent.resource, spent.limit),
+            resource: spent.resource.name().to_owned(),
+            until: spending.until,
+            ends_at: ends_at.filter(in_period),
+        })
+    }
 }
 
 /// The query's parameters.
@@ -251,6 +293,11 @@ fn row(
         fairness_loss: model.fairness.loss(name.as_str()),
         balance: standing.map(|it| fraction(it.balance)),
         factor: standing.map(|it| fraction(it.factor)),
+        budget: queues
+            .cluster
+            .budgets
+            .get(name.as_str())
+            .and_then(|spending| BudgetRow::of(spending, now)),
         reason: waits_for(room, (name, tenant), now),
     }
 }

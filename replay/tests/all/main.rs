@@ -7,6 +7,7 @@ mod common;
 mod cuts;
 mod diff;
 mod dynamoml;
+mod entitlement;
 mod explain;
 mod grants;
 mod health;

@@ -6,8 +6,9 @@
 //!
 //! 1. Parse each undecided submission from its record alone; admit, refuse or carry out.
 //! 2. Cancel queued jobs with a failed dependency or past `queue_limit_s`.
-//! 3. Release queued jobs until nothing fits ([`crate::release`]).
-//! 4. Report allocations that differ from plans ([`crate::plan`]).
+//! 3. Report levels of budgets and phases of reservations that time has changed ([`crate::calendar`]).
+//! 4. Release queued jobs until nothing fits ([`crate::release`]).
+//! 5. Report allocations that differ from plans ([`crate::plan`]).
 //!
 //! At one instant, completions precede arrivals, and arrivals precede releases.
 //!
@@ -29,12 +30,13 @@ use dormouse_messages::{
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
 
+use crate::calendar;
 use crate::checks::{check_containers, check_limit, check_priority, check_weight};
 use crate::decode::{decode, full_name};
 use crate::gpu;
 use crate::limits::{
-    Beyond, check_dependencies, check_grants, check_job_weight, check_partition, check_tenant,
-    class_of, of_no_node,
+    Beyond, check_budget, check_dependencies, check_grants, check_job_weight, check_partition,
+    check_tenant, class_of, of_no_node,
 };
 use crate::measured;
 use crate::parse::parse_job;
@@ -64,7 +66,10 @@ impl Decider for Admission {
             intake.decide(*sequence, submission);
         }
         intake.cancel_doomed(MOST_DECISIONS / 8);
-        let next_wake = intake.cancel_expired(now, MOST_DECISIONS / 8);
+        let expires = intake.cancel_expired(now, MOST_DECISIONS / 8);
+        let (due, next) = calendar::changes(&state.queues.cluster, now, MOST_DECISIONS / 8);
+        intake.proposals.extend(due);
+        let next_wake = expires.into_iter().chain(next).min();
         let Intake {
             mut proposals,
             changes,
@@ -215,6 +220,7 @@ impl<'a> Intake<'a> {
         let one = (&spec.demand, &AuxiliaryRoles::of(&spec));
         let checked = check_job_weight(queues, job.tenant(), spec.weight)
             .and_then(|()| check_partition(queues, job.tenant(), one, spec.containers))
+            .and_then(|()| check_budget(queues, job.tenant(), &spec))
             .and_then(|()| check_grants(queues, tenant, &spec, more))
             .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
             .and_then(|()| self.check_nodes(&spec));

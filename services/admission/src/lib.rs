@@ -5,8 +5,9 @@
 //! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
 //! - `checks`: checks that several parts share; `refusal`: the result of a failed check.
 //! - `limits`: the operator's bounds; `measured`: tenants' measurements; [`plan`]: plan tokens.
-//! - `release`: the order of releases.
+//! - `release`: the order of releases; `calendar`: budgets and reservations as time passes.
 
+mod calendar;
 mod checks;
 mod decide;
 mod decode;

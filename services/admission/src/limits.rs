@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_messages::budget::hours;
 use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
@@ -155,6 +156,28 @@ pub fn check_partition(
     };
     let reason = format!("{}; {advice}", above.words(tenant));
     Err(Refusal::new(above.code(), reason))
+}
+
+/// Checks that a period of the tenant's budget may hold the job.
+pub fn check_budget(queues: &Queues, tenant: &str, spec: &JobSpec) -> Result<(), Refusal> {
+    let Some(spending) = queues.cluster.budgets.get(tenant) else {
+        return Ok(());
+    };
+    let roles = AuxiliaryRoles::of(spec);
+    let needs = roles.partition(&spec.demand, spec.containers.start());
+    let limit_ms = spec.time_limit_s.map(|limit_s| u64::from(limit_s) * 1000);
+    match spending.never_allows(&needs, limit_ms) {
+        None => Ok(()),
+        Some((resource, needs)) => {
+            let reason = format!(
+                "its smallest partition needs {} {} hours within its time limit, and the budget of {tenant} is {}; ask for less, lower time_limit_s, or have the operator raise it with `dormouse tenant set {tenant} --budget …`",
+                hours(&resource, needs),
+                resource.name(),
+                spending.budget
+            );
+            Err(Refusal::new("above_budget", reason))
+        }
+    }
 }
 
 /// Checks that dependencies can complete. `taken`: this decision's jobs.

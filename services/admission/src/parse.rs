@@ -3,6 +3,7 @@
 use dormouse_messages::job::{CheckpointMode, JobDocument, JobSpec, Kind};
 use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::MAX_MIN_RUN_S;
+use dormouse_messages::reservation::is_of_reservations;
 use dormouse_messages::speed::MOST_SPEEDS;
 use dormouse_messages::{Amounts, JobId, TenantId};
 
@@ -241,6 +242,16 @@ fn check_needs(document: &JobDocument) -> Result<(), Refusal> {
     if let Some(taint) = wrong {
         let reason = format!(
             "tolerations: {taint:?} cannot be a taint; it is a label such as old, or one with its value such as owner=ads"
+        );
+        return Err(Refusal::new("bad_tolerations", reason));
+    }
+    let reserved = document
+        .tolerations
+        .iter()
+        .find(|it| is_of_reservations(it));
+    if let Some(taint) = reserved {
+        let reason = format!(
+            "tolerations: {taint:?} is of reservations, which name their tenants and jobs themselves; leave it out"
         );
         return Err(Refusal::new("bad_tolerations", reason));
     }

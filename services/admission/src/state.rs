@@ -151,6 +151,7 @@ impl AdmissionState {
             AdmissionEvent::JobRevised(event) => self.decided(event.ingress_sequence),
             AdmissionEvent::JobRequeued(event) => self.decided(event.ingress_sequence),
             AdmissionEvent::JobCancelRequested(event) => self.decided(event.ingress_sequence),
+            AdmissionEvent::BudgetLevelChanged(_) | AdmissionEvent::ReservationPhaseChanged(_) => {}
         }
     }
 

@@ -272,6 +272,8 @@ impl AutoscalerState {
             AdmissionEvent::SubmissionReceived(_)
             | AdmissionEvent::JobRefused(_)
             | AdmissionEvent::JobRequeued(_)
+            | AdmissionEvent::BudgetLevelChanged(_)
+            | AdmissionEvent::ReservationPhaseChanged(_)
             | AdmissionEvent::SubmissionsShed(_)
             | AdmissionEvent::PlanAccepted(_)
             | AdmissionEvent::PlanMissed(_) => {}

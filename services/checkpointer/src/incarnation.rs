@@ -5,7 +5,7 @@ use dormouse_messages::events::{
     ResizeAbandoned, StopReason, TasksAssigned,
 };
 use dormouse_messages::job::{CheckpointMode, Success};
-use dormouse_messages::{Epoch, JobId, Proposal, Rank, Sequence, Timestamp};
+use dormouse_messages::{Epoch, JobId, NodeId, Proposal, Rank, Sequence, Timestamp};
 use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase};
 
 use crate::tasks;
@@ -237,11 +237,15 @@ impl Act<'_> {
         on.min()
     }
 
+    fn is_open(&self, node: &NodeId) -> bool {
+        self.state.nodes.is_open(&self.job.needs, node)
+    }
+
     /// Returns the end of the time in which other jobs may not adjust a new job.
     fn left_alone_until(&self) -> Option<Timestamp> {
         self.adjusted()?;
         let mut containers = self.life.containers.values();
-        let may_stay = containers.all(|c| self.state.nodes.is_usable(&c.place.node));
+        let may_stay = containers.all(|c| self.is_open(&c.place.node));
         let settled = self.job.settled_at(&self.state.policy);
         settled.filter(|_| may_stay && self.job.mode != CheckpointMode::None)
     }
@@ -324,7 +328,7 @@ impl Act<'_> {
     /// Abandons the adjustment, unless the gang must move.
     fn keep(&self, cause: Sequence, why: &str) -> Step {
         let mut containers = self.life.containers.values();
-        let whole = containers.all(|c| c.holds_room() && self.state.nodes.is_usable(&c.place.node));
+        let whole = containers.all(|c| c.holds_room() && self.is_open(&c.place.node));
         let Some((epoch, _)) = self.adjusted().filter(|_| whole) else {
             return self.stop(StopReason::Adjusted, cause);
         };

@@ -92,7 +92,8 @@ pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
     let mut later = Counted::without(state, |job, rank| !job.is_served() && leaves(job, rank));
     let mut missing = missing.iter();
     missing.any(|placed| {
-        !state.nodes.is_usable(&placed.1.node) || later.take(job, std::slice::from_ref(placed))
+        !state.nodes.is_open(&job.needs, &placed.1.node)
+            || later.take(job, std::slice::from_ref(placed))
     })
 }
 

@@ -35,6 +35,7 @@ use crate::commands::node::NodeCommand;
 use crate::commands::notebook::NotebookCommand;
 use crate::commands::plan::PlanArgs;
 use crate::commands::policy::PolicyCommand;
+use crate::commands::reservation::ReservationCommand;
 use crate::commands::run::RunArgs;
 use crate::commands::schema::SchemaArgs;
 use crate::commands::submit::SubmitArgs;
@@ -104,6 +105,8 @@ pub enum Command {
     #[command(subcommand)]
     Alloc(AllocCommand),
     #[command(subcommand)]
+    Reservation(ReservationCommand),
+    #[command(subcommand)]
     Webhook(WebhookCommand),
     Top(TopArgs),
     Explain(ExplainArgs),
@@ -156,6 +159,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Cluster(command) => commands::cluster::run(&context, &command).await,
         Command::Account(command) => commands::account::run(&context, &command).await,
         Command::Alloc(command) => commands::alloc::run(&context, &command).await,
+        Command::Reservation(command) => commands::reservation::run(&context, &command).await,
         Command::Webhook(command) => commands::webhook::run(&context, &command).await,
         Command::Top(args) => commands::top::run(&context, args).await,
         Command::Explain(args) => commands::explain::run(&context, &args).await,

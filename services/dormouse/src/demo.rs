@@ -1,7 +1,7 @@
 //! `demo`: real training jobs grow and shrink on a local cluster.
 //!
 //! 1. Start a cluster of four nodes in a folder of its own.
-//! 2. Submit the jobs of `demo/plan.json` at their times.
+//! 2. Submit the jobs of `demo/plan.json` at their times; without training frameworks, of `demo/plain.json`.
 //! 3. Print the events until every job has ended.
 //! 4. Print results per job and over time; verify every decision; export the log.
 
@@ -36,12 +36,12 @@ use crate::{clock, load, print, serve};
 /// Run a demo: a local cluster that grows and shrinks real training jobs
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --write-log /tmp/log.jsonl"
+    after_help = "Examples:\n  dormouse demo                               # in any folder: writes demo/\n  dormouse demo --write-log /tmp/log.jsonl"
 )]
 pub struct DemoArgs {
-    /// Folder of the example jobs.
-    #[arg(long, default_value = "deploy/examples", value_name = "DIR")]
-    pub examples: PathBuf,
+    /// Folder of the example jobs. Default: deploy/examples, in this folder or of the package.
+    #[arg(long, value_name = "DIR")]
+    pub examples: Option<PathBuf>,
     /// File for the exported log.
     #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
     pub write_log: PathBuf,
@@ -49,10 +49,22 @@ pub struct DemoArgs {
 
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
+const EXAMPLES: &str = "deploy/examples";
+
 #[derive(Debug, Deserialize)]
 struct Planned {
     at_s: f64,
     file: PathBuf,
+}
+
+/// The jobs of the demo, and what they need.
+struct Show {
+    examples: PathBuf,
+    plan: Vec<Planned>,
+    kind: &'static str,
+    /// Folders before the others on the jobs' PATH.
+    path: Vec<PathBuf>,
+    missing: Option<String>,
 }
 
 /// Runs `demo`.
@@ -61,13 +73,12 @@ struct Planned {
 /// If a part fails, or a decision does not verify.
 pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let _telemetry = serve::telemetry_quiet("dormouse-demo")?;
-    let plan = args.examples.join("demo").join("plan.json");
-    let plan: Vec<Planned> = read_document(&plan)
-        .context("run the demo in the repository's root, or name the examples with --examples")?;
-    let parent = args.write_log.parent().unwrap_or(Path::new("."));
+    let write_log = std::path::absolute(&args.write_log)?;
+    let show = Show::find(args.examples.as_deref())?;
+    let parent = write_log.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
     let folder = parent.join("cluster");
-    let export = context.output_file(&args.write_log, &[])?;
+    let export = context.output_file(&write_log, &[])?;
     if folder.exists() {
         if !context.global().overwrite {
             bail!(
@@ -78,13 +89,17 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
     std::fs::create_dir_all(&folder)?;
-    let options = options(folder.canonicalize()?)?;
+    let options = options(folder.canonicalize()?, show.path.clone())?;
     print::line(format_args!(
-        "A cluster of {} nodes × {}, and {} training jobs (MPI and MXNet, handwritten digits).\n",
+        "A cluster of {} nodes × {}, and {} {}.\n",
         options.nodes,
         options.capacity,
-        plan.len()
+        show.plan.len(),
+        show.kind
     ))?;
+    if let Some(missing) = &show.missing {
+        print::line(format_args!("Note: {missing}\n"))?;
+    }
     if let Some(busy) = load::look().busy() {
         print::line(format_args!("Note: {busy}. The demo takes longer then.\n"))?;
     }
@@ -100,9 +115,8 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let mut operator = cluster.log.appender(Writer::Operator, None);
     operator.append(Event::from(configured), &[]).await?;
     let log = cluster.log.clone();
-    let submitted = plan.len();
-    let examples = args.examples.clone();
-    let publisher = tokio::spawn(async move { publish(&log, &plan, &examples).await });
+    let submitted = show.plan.len();
+    let publisher = tokio::spawn(async move { publish(&log, &show.plan, &show.examples).await });
     let log = cluster.log.clone();
     let model = tokio::select! {
         model = watch(&log, submitted) => model?,
@@ -117,17 +131,82 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     verified.map(|()| DONE)
 }
 
-fn options(data: PathBuf) -> anyhow::Result<LocalOptions> {
-    let tools =
-        std::env::var_os("DORMOUSE_TOOLS").map_or_else(|| PathBuf::from(".tools"), PathBuf::from);
-    let python = tools.join("venv").join("bin");
-    let path = match python.canonicalize() {
-        Ok(python) => vec![python],
-        Err(_) => bail!(
-            "the training frameworks are not installed in {}; run scripts/install.sh trainers (make demo does)",
-            python.display()
-        ),
+impl Show {
+    /// Finds the jobs: training where its frameworks are installed, else jobs that need Python alone.
+    fn find(examples: Option<&Path>) -> anyhow::Result<Self> {
+        let tools = std::env::var_os("DORMOUSE_TOOLS")
+            .map_or_else(|| PathBuf::from(".tools"), PathBuf::from);
+        let trainers = tools.join("venv").join("bin");
+        let trained = trainers.canonicalize();
+        let examples = match examples {
+            Some(folder) => folder.to_owned(),
+            None => enter_examples()?,
+        };
+        let (file, kind, path, missing) = match trained {
+            Ok(path) => (
+                "plan.json",
+                "training jobs (MPI and MXNet, handwritten digits)",
+                vec![path],
+                None,
+            ),
+            Err(_) => (
+                "plain.json",
+                "jobs that count in plain Python",
+                own_python()?,
+                Some(format!(
+                    "MPI and MXNet are not installed in {}, so the jobs train nothing; `make demo` in the repository installs them.",
+                    trainers.display()
+                )),
+            ),
+        };
+        let plan = read_document(&examples.join("demo").join(file))
+            .context("name the folder of the example jobs with --examples")?;
+        Ok(Self {
+            examples,
+            plan,
+            kind,
+            path,
+            missing,
+        })
+    }
+}
+
+/// Returns the folder of the example jobs. Jobs name their programs from the folder above `deploy`: where a
+/// package has it, this process goes there.
+fn enter_examples() -> anyhow::Result<PathBuf> {
+    let here = PathBuf::from(EXAMPLES);
+    if here.is_dir() {
+        return Ok(here);
+    }
+    let program = std::env::current_exe()?;
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let roots = [beside.to_owned(), beside.join("../share/dormouse")];
+    let Some(root) = roots.iter().find(|root| root.join(EXAMPLES).is_dir()) else {
+        bail!(
+            "there is no {EXAMPLES} here, and none beside {}; name the folder of the example jobs with --examples",
+            program.display()
+        )
     };
+    std::env::set_current_dir(root).with_context(|| root.display().to_string())?;
+    Ok(here)
+}
+
+/// Returns the folder of this program if a Python is there, as in a virtual environment.
+fn own_python() -> anyhow::Result<Vec<PathBuf>> {
+    let has_python = |folder: &PathBuf| folder.join("python3").is_file();
+    let program = std::env::current_exe()?;
+    let own = program.parent().map(Path::to_path_buf);
+    let own: Vec<PathBuf> = own.into_iter().filter(has_python).collect();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if own.is_empty() && !std::env::split_paths(&path).any(|folder| has_python(&folder)) {
+        bail!(
+            "no python3 on the PATH: the demo's jobs are Python programs; install it, or start `dormouse up` and run a program of yours (`dormouse run -- PROGRAM`)"
+        );
+    }
+    Ok(own)
+}
+
+fn options(data: PathBuf, path: Vec<PathBuf>) -> anyhow::Result<LocalOptions> {
     let capacity: Amounts = "cpu=8,memory=16Gi".parse()?;
     Ok(LocalOptions {
         data,
@@ -296,7 +375,7 @@ async fn finish(
         ))?;
     }
     print::line(format_args!(
-        "\nNext:\n  dormouse log state --log {0} --at 100    the cluster after event 100\n  dormouse log verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",
+        "\nNext:\n  dormouse log state --log {0} --at 100    the cluster after event 100\n  dormouse log verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse run -- sh -c 'echo hello'           a job of your own, in another terminal",
         path.display()
     ))?;
     let failed = jobs

@@ -1,5 +1,6 @@
 //! Describes each event in one line.
 
+pub mod entitlement;
 mod serving;
 mod slurm;
 
@@ -60,15 +61,12 @@ pub fn describe(event: &Event) -> String {
             Some(reason) => format!("{}: {reason}", e.tenant),
             None => e.tenant.to_string(),
         },
-        Event::KeyCreated(e) => match e.role {
-            Some(role) => format!("{} has a key, as {role}", e.name),
-            None => format!("{} has a key", e.name),
-        },
-        Event::KeyRotated(e) if e.revoked == 0 => {
-            format!("{} has another key, beside the one before", e.name)
-        }
-        Event::KeyRotated(e) => format!("{} has another key instead of {}", e.name, e.revoked),
-        Event::KeyRevoked(e) => format!("{} has no key any more", e.name),
+        Event::KeyCreated(_) | Event::KeyRotated(_) | Event::KeyRevoked(_) => key(event),
+        Event::BudgetConfigured(_)
+        | Event::BudgetLevelChanged(_)
+        | Event::ReservationConfigured(_)
+        | Event::ReservationRemoved(_)
+        | Event::ReservationPhaseChanged(_) => entitlement::describe(event),
         Event::SlurmQueueConfigured(_)
         | Event::SlurmQueueRemoved(_)
         | Event::SlurmRequested(_)
@@ -117,6 +115,21 @@ pub fn describe(event: &Event) -> String {
         Event::NodeFaulted(e) => format!("{}/{}/{}: {}", e.job, e.incarnation, e.rank, e.reason),
         Event::CheckpointRejected(e) => format!("{}: {}", e.uri, e.reason),
         _ => life(event),
+    }
+}
+
+fn key(event: &Event) -> String {
+    match event {
+        Event::KeyCreated(e) => match e.role {
+            Some(role) => format!("{} has a key, as {role}", e.name),
+            None => format!("{} has a key", e.name),
+        },
+        Event::KeyRotated(e) if e.revoked == 0 => {
+            format!("{} has another key next to the one before", e.name)
+        }
+        Event::KeyRotated(e) => format!("{} has another key instead of {}", e.name, e.revoked),
+        Event::KeyRevoked(e) => format!("{} has no key any more", e.name),
+        _ => String::new(),
     }
 }
 
@@ -552,6 +565,11 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::LogTrimmed(_)
         | Event::SlurmQueueConfigured(_)
         | Event::SlurmQueueRemoved(_)
+        | Event::BudgetConfigured(_)
+        | Event::ReservationConfigured(_)
+        | Event::ReservationRemoved(_)
+        | Event::BudgetLevelChanged(_)
+        | Event::ReservationPhaseChanged(_)
         | Event::SlurmRequested(_)
         | Event::SlurmSubmitted(_)
         | Event::SlurmRefused(_)

@@ -53,6 +53,9 @@ use dormouse_sandbox::procfs;
 use output::Copying;
 use pauses::Pauses;
 
+/// Where an engine of this machine listens by default.
+const SOCKET: &str = "/var/run/docker.sock";
+
 const RETRY: Duration = Duration::from_millis(500);
 
 const CLEARING: Duration = Duration::from_secs(2);
@@ -122,7 +125,16 @@ pub(crate) async fn engine_answers() -> Result<Docker, RuntimeError> {
 }
 
 fn engine(error: Error) -> RuntimeError {
-    RuntimeError::Engine(error.to_string())
+    let is_forbidden = std::env::var_os("DOCKER_HOST").is_none()
+        && rustix::fs::access(SOCKET, rustix::fs::Access::WRITE_OK)
+            == Err(rustix::io::Errno::ACCESS);
+    RuntimeError::Engine(if is_forbidden {
+        format!(
+            "this user may not open {SOCKET}; root may, and members of the group docker (usermod -aG docker USER)"
+        )
+    } else {
+        format!("{error}; is dockerd running?")
+    })
 }
 
 fn status_code(error: &Error) -> Option<u16> {

@@ -106,6 +106,18 @@ pub fn check_own_ports(
     Ok(())
 }
 
+/// Checks that a job that wants no network can be kept from the node's.
+///
+/// # Errors
+/// If nothing can keep its processes from it.
+pub fn check_none(config: &AgentConfig, wanted: Option<Network>) -> Result<(), String> {
+    let is_kept = config.runtime == RuntimeKind::Docker || config.contain.is_some();
+    if wanted == Some(Network::None) && !is_kept {
+        return Err("`network: none` needs a sandbox, which an agent gives that runs as root (dormouse serve agent), or Docker (--runtime docker)".to_owned());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +210,21 @@ mod tests {
         assert_eq!(ask(&config, Executor::Torch, Network::Host, true), Ok(()));
         assert_eq!(ask(&config, Executor::Torch, published, false), Ok(()));
         assert_eq!(ask(&config, Executor::Plain, published, true), Ok(()));
+    }
+
+    #[test]
+    fn a_job_without_network_needs_a_sandbox_or_docker() {
+        let node = "n0".parse().expect("valid");
+        let mut config = AgentConfig::local(node, Default::default(), PathBuf::from("/data"));
+        let why = check_none(&config, Some(Network::None)).expect_err("refused");
+        assert!(why.contains("needs a sandbox"), "{why}");
+        assert_eq!(check_none(&config, Some(Network::Host)), Ok(()));
+        assert_eq!(check_none(&config, None), Ok(()));
+        config.contain = Some(crate::config::Contain::default());
+        assert_eq!(check_none(&config, Some(Network::None)), Ok(()));
+        config.contain = None;
+        config.runtime = RuntimeKind::Docker;
+        assert_eq!(check_none(&config, Some(Network::None)), Ok(()));
     }
 
     #[test]

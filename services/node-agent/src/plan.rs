@@ -114,6 +114,7 @@ fn reach(
     directory: &Path,
     in_place: bool,
 ) -> Result<(Network, Option<NodeAddress>), String> {
+    network::check_none(config, spec.network)?;
     let network = spec.network.unwrap_or_else(|| granted.most_network());
     network::check_own_ports(config, spec.executor, network, in_place)?;
     let address = network::node_address(config, spec.executor, network, gang, directory)?;

@@ -33,7 +33,7 @@ pub enum RuntimeError {
     List(String),
     #[error("the node's supervisor cannot be reached: {0}")]
     Supervisor(String),
-    #[error("the container engine cannot be reached: {0}; is dockerd running?")]
+    #[error("the container engine cannot be reached: {0}")]
     Engine(String),
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
     assignment.displaced && !stays_in_place(state, job, assignment)
 }
 
-/// Returns the containers of the chosen ranks by node; of a displaced job only those on usable nodes.
+/// Returns the containers of the chosen ranks by node; of a displaced job only those on nodes open to it.
 pub(crate) fn stands(
     state: &ClusterState,
     job: &Job,
@@ -22,7 +22,7 @@ pub(crate) fn stands(
     let assignment = job.assignment.as_ref()?;
     let mut counts = assignment.by_node_of(which);
     if assignment.displaced {
-        counts.retain(|node, _| state.nodes.is_usable(node));
+        counts.retain(|node, _| state.nodes.is_open(&job.needs, node));
     }
     Some(counts)
 }
@@ -37,7 +37,8 @@ pub(crate) fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assig
     // A node that was lost and came back no longer runs its containers.
     let is_left = |(rank, place): &(&Rank, &Place)| {
         let container = life.containers.get(*rank);
-        state.nodes.is_usable(&place.node) && container.is_none_or(LifeContainer::holds_room)
+        state.nodes.is_open(&job.needs, &place.node)
+            && container.is_none_or(LifeContainer::holds_room)
     };
     let left: Vec<&Rank> = assignment
         .places
@@ -67,7 +68,7 @@ pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
         let life = job.life.as_ref();
         let container = life.and_then(|life| life.containers.get(rank));
         let runs = container.is_some_and(LifeContainer::holds_room);
-        runs && !nodes.is_usable(&place.node) && !nodes.is_lost(&place.node)
+        runs && !nodes.is_open(&job.needs, &place.node) && !nodes.is_lost(&place.node)
     };
     if assignment.displaced {
         assignment.places.iter().any(leaves) && stays_in_place(state, job, assignment)

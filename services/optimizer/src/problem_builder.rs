@@ -278,7 +278,8 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             assignment.filter(|a| cancelled || (!stops && (!a.displaced || stays_in_place)));
         let stays = !cancelled && (job.in_transit() || !job.is_adjustable());
         if let Some(assignment) = assignment.filter(|_| stays) {
-            let left = |node: &NodeId| !assignment.displaced || state.nodes.is_usable(node);
+            let open = |node: &NodeId| state.nodes.is_open(&job.needs, node);
+            let left = |node: &NodeId| !assignment.displaced || open(node);
             let places = assignment.places.iter();
             for (rank, place) in places.filter(|(_, place)| left(&place.node)) {
                 let pinned = pinned.entry(place.node.clone()).or_default();

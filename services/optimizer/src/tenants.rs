@@ -4,7 +4,7 @@
 //!    jobs: w_i = W · w / Σ w, scaled to integers by the common multiple of the sums, so that the proportions are
 //!    exact.
 //! 2. Largest partitions. A tenant's jobs together stay within its quota: each keeps its least, then its
-//!    present count, then the rest goes in order of release.
+//!    present count, then the rest goes in order of release. With a used budget each keeps its present count.
 
 use std::collections::BTreeMap;
 
@@ -93,6 +93,14 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
     for (tenant, jobs) in by_tenant {
         let most = state.tenants.grants.max_containers(tenant);
         let quota = state.tenants.quota(tenant);
+        if state.budgets.holds(tenant) {
+            // A used budget lets nothing grow.
+            let stays = jobs
+                .iter()
+                .map(|(id, job)| (*id, least(state, job).max(present(job))));
+            caps.extend(stays);
+            continue;
+        }
         if quota.is_none() && most.is_none() {
             continue;
         }

@@ -72,7 +72,8 @@ impl BrokerConfig {
         }
     }
 
-    /// Finds nats-server: `DORMOUSE_NATS_SERVER`, next to this program, `.tools/bin`, the PATH.
+    /// Finds nats-server: `DORMOUSE_NATS_SERVER`, next to this program, where packages install it, `.tools/bin`,
+    /// the PATH.
     #[must_use]
     pub fn find_binary() -> Option<PathBuf> {
         let named = std::env::var_os("DORMOUSE_NATS_SERVER");
@@ -80,15 +81,20 @@ impl BrokerConfig {
             return Some(PathBuf::from(path));
         }
         let program = std::env::current_exe().ok();
-        let beside = program.and_then(|it| Some(it.parent()?.join("nats-server")));
+        let beside = program.as_deref().and_then(Path::parent);
+        let prefix = beside.and_then(Path::parent);
+        let own = [
+            beside.map(|dir| dir.join("nats-server")),
+            prefix.map(|dir| dir.join("lib/dormouse/nats-server")),
+        ];
         let here = std::env::current_dir().unwrap_or_default();
         let tools = here
             .ancestors()
             .map(|dir| dir.join(".tools/bin/nats-server"));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let on_path = std::env::split_paths(&path).map(|dir| dir.join("nats-server"));
-        beside
-            .into_iter()
+        own.into_iter()
+            .flatten()
             .chain(tools)
             .chain(on_path)
             .find(|path| path.is_file())

@@ -252,7 +252,8 @@ fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     }
     let waits = |(id, job): &(&JobId, &Job)| {
         let is_wanted = job.cancel_requested.is_none() && !job.stands_down();
-        is_wanted && unplaced(job) && !job.depends_on.iter().any(is_live) && {
+        let in_budget = job.released.is_some() || !state.budgets.holds(id.tenant());
+        is_wanted && in_budget && unplaced(job) && !job.depends_on.iter().any(is_live) && {
             let tenant = id.tenant();
             let bounds = (&job.demand, &job.beside);
             let start = job.containers.start();

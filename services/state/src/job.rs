@@ -2,12 +2,13 @@
 //! While the two differ or the life is not yet running, the job is in transit: new places and held capacity
 //! both count as taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{CHECKPOINTS_RESUMABLE, StopReason};
 use dormouse_messages::job::{CheckpointMode, Containers, JobSpec, Ready, Success, Urgency};
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::reservation::is_of_reservations;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{
     Amounts, AuxiliaryRoles, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence,
@@ -136,6 +137,8 @@ pub struct Job {
     pub on_hold: bool,
     /// On hold until its containers end.
     pub requeued: bool,
+    /// Gets no containers until its tenant's budget allows it.
+    pub over_budget: bool,
     pub admitted: Sequence,
     pub released: Option<Sequence>,
     pub cancel_requested: Option<Sequence>,
@@ -215,6 +218,7 @@ impl Job {
             limits: Limits::of(spec, at),
             on_hold: false,
             requeued: false,
+            over_budget: false,
             demand: spec.demand.clone(),
             beside: AuxiliaryRoles::of(spec),
             needs: spec.needs(),
@@ -349,7 +353,7 @@ impl Job {
     /// Reports whether the job should have no container.
     #[must_use]
     pub fn stands_down(&self) -> bool {
-        self.on_hold || (self.is_served() && self.target() == 0)
+        self.on_hold || self.over_budget || (self.is_served() && self.target() == 0)
     }
 
     /// Reports whether the job gives its places up now. A held job in transit arrives first.
@@ -357,6 +361,23 @@ impl Job {
     pub fn gives_up(&self) -> bool {
         let on_its_way = self.assignment.is_some() && self.life.is_some() && self.in_transit();
         self.stands_down() && (self.is_served() || !on_its_way)
+    }
+
+    /// Returns the tolerations of reservations.
+    pub(crate) fn tolerated(&self) -> BTreeSet<String> {
+        let tolerations = self.needs.tolerations.iter();
+        let reserved = tolerations.filter(|it| is_of_reservations(it));
+        reserved.cloned().collect()
+    }
+
+    /// Replaces the tolerations of reservations.
+    pub(crate) fn tolerate(&mut self, tolerated: &BTreeSet<String>) {
+        let change = |tolerations: &mut BTreeSet<String>| {
+            tolerations.retain(|it| !is_of_reservations(it));
+            tolerations.extend(tolerated.iter().cloned());
+        };
+        change(&mut self.needs.tolerations);
+        self.beside.tolerate(change);
     }
 
     /// Reports whether any start was requested.

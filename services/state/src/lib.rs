@@ -8,12 +8,14 @@
 //!   incarnation, limits, members, preemptions and protection from them.
 //! - [`tasks`]: progress of a task set.
 //! - [`speed`]: times of a step by containers, and curves through them.
-//! - [`tenants`], [`usage`], [`queues`], [`share`], [`total`]: entitlements, past use, queues, dominant shares,
-//!   wide sums.
+//! - [`tenants`], [`usage`], [`budgets`], [`queues`], [`share`], [`total`]: entitlements, past use, budgets,
+//!   queues, dominant shares, wide sums.
+//! - [`reservations`]: nodes kept for tenants, jobs or nobody.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`], [`fit_later`]: placement of gangs on free nodes, now and after jobs have ended.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
+pub mod budgets;
 pub mod builds;
 pub mod cluster;
 pub mod fit;
@@ -31,6 +33,7 @@ pub mod membership;
 pub mod precedence;
 pub mod protection;
 pub mod queues;
+pub mod reservations;
 pub mod routes;
 pub mod share;
 pub mod shared;
@@ -44,6 +47,7 @@ mod tests;
 pub mod total;
 pub mod usage;
 
+pub use budgets::{Allowance, Budgets, Spending, Spent};
 pub use builds::{Builds, Gate};
 pub use cluster::ClusterState;
 pub use fit::{FreeNode, FreeNodes, Gang, Placed};
@@ -58,6 +62,7 @@ pub use membership::{Membership, Node, NodeLabels, NodePhase};
 pub use precedence::Precedence;
 pub use protection::Protection;
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
+pub use reservations::{ReservationState, Reservations};
 pub use share::Share;
 pub use shared::Shared;
 pub use shared_map::SharedMap;

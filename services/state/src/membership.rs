@@ -6,6 +6,7 @@ use dormouse_messages::events::{
     Gpu, NodeDrained, NodeFaulted, NodeJoined, NodeLabelled, NodeQuarantined,
 };
 use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
+use dormouse_messages::reservation::is_reserved;
 use dormouse_messages::{Amounts, AuxiliaryRoles, Needs, NodeId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,8 @@ pub struct Membership {
     /// May precede the first join.
     drained: BTreeMap<NodeId, Option<Timestamp>>,
     said: SharedMap<NodeId, NodeLabels>,
+    /// Taints of reservations.
+    reserved: BTreeMap<NodeId, BTreeSet<String>>,
 }
 
 /// Labels and taints from the agent and the operator.
@@ -156,10 +159,45 @@ impl Membership {
     pub(crate) fn labelled(&mut self, event: &NodeLabelled) -> bool {
         let said = self.said.or_default(event.node.clone());
         said.labelled(event);
-        let (labels, taints) = said.both();
+        let (labels, taints) = self.said_of(&event.node);
         self.change(&event.node, |node| {
             (node.labels, node.taints) = (labels, taints);
         })
+    }
+
+    /// Returns the labels and the taints, those of reservations included.
+    fn said_of(&self, name: &NodeId) -> (Labels, BTreeSet<String>) {
+        let said = self.said.get(name);
+        let (labels, mut taints) = said.map(NodeLabels::both).unwrap_or_default();
+        taints.extend(self.reserved.get(name).into_iter().flatten().cloned());
+        (labels, taints)
+    }
+
+    /// Replaces the taints of reservations; returns the nodes that changed.
+    pub(crate) fn reserve(&mut self, taints: BTreeMap<NodeId, BTreeSet<String>>) -> Vec<NodeId> {
+        let before = std::mem::replace(&mut self.reserved, taints);
+        let names: BTreeSet<&NodeId> = before.keys().chain(self.reserved.keys()).collect();
+        let changed = names
+            .into_iter()
+            .filter(|name| before.get(*name) != self.reserved.get(*name));
+        let changed: Vec<NodeId> = changed.cloned().collect();
+        for name in &changed {
+            let (_, taints) = self.said_of(name);
+            self.change(name, |node| node.taints = taints);
+        }
+        changed
+    }
+
+    /// Reports whether containers with these needs may stay on the node: it is usable, and not reserved for
+    /// others.
+    #[must_use]
+    pub fn is_open(&self, needs: &Needs, name: &NodeId) -> bool {
+        let reserved = |node: &Node| {
+            let mut taints = node.taints.iter();
+            taints.any(|taint| is_reserved(taint) && !needs.tolerations.contains(taint))
+        };
+        let node = self.nodes.get(name);
+        node.is_some_and(|node| node.is_usable() && !reserved(node))
     }
 
     pub(crate) fn quarantined(&mut self, event: &NodeQuarantined, sequence: Sequence) -> bool {
@@ -205,7 +243,7 @@ impl Membership {
         };
         let said = self.said.or_default(event.node.clone());
         said.joined(event);
-        let (labels, taints) = said.both();
+        let (labels, taints) = self.said_of(&event.node);
         let unchanged = before.is_some_and(|node| {
             let same = (&node.labels, &node.taints) == (&labels, &taints);
             same && node.phase == phase && node.capacity == event.capacity
@@ -313,14 +351,14 @@ impl Membership {
     /// Reports whether every place is usable and satisfies its needs.
     #[must_use]
     pub fn take(&self, needs: (&Needs, &AuxiliaryRoles), assignment: &Assignment) -> bool {
-        self.hold(assignment) && self.allow(needs, assignment)
+        self.hold(needs.0, assignment) && self.allow(needs, assignment)
     }
 
-    /// Reports whether every place is usable.
+    /// Reports whether the containers may stay at every place.
     #[must_use]
-    pub fn hold(&self, assignment: &Assignment) -> bool {
+    pub fn hold(&self, needs: &Needs, assignment: &Assignment) -> bool {
         let mut places = assignment.places.values();
-        places.all(|place| self.is_usable(&place.node))
+        places.all(|place| self.is_open(needs, &place.node))
     }
 
     /// Reports whether the node is lost and not rejoined.

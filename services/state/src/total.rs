@@ -39,6 +39,11 @@ impl Total {
         });
     }
 
+    /// Replaces one sum.
+    pub fn set(&mut self, resource: &Resource, sum: u128) {
+        self.put(resource, sum);
+    }
+
     /// Multiplies every sum by `factor` ÷ 2^32.
     pub fn scale(&mut self, factor: u32) {
         let sums: Vec<(Resource, u128)> = self.sums().collect();

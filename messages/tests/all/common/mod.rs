@@ -4,16 +4,18 @@ mod serving;
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::budget::{AtLimit, BudgetLevel, Period, TenantBudget};
 use dormouse_messages::events::*;
 use dormouse_messages::grants::{Grants, Network};
 use dormouse_messages::job::*;
 use dormouse_messages::policy::Policy;
+use dormouse_messages::reservation::{Reservation, ReservationPhase};
 use dormouse_messages::service::Resize;
 use dormouse_messages::slurm::SlurmQueue;
 use dormouse_messages::speed::{Curve, CurveSource, SpeedPoint};
 use dormouse_messages::{
     Amounts, Build, ContainerId, Envelope, Epoch, Event, Format, Incarnation, JobId, NodeId,
-    QueueId, Rank, Reads, Recorded, Role, Sequence, Timestamp,
+    QueueId, Rank, Reads, Recorded, ReservationId, Role, Sequence, Timestamp,
 };
 
 /// The log of the exported samples.
@@ -671,6 +673,7 @@ fn keys(events: &mut Vec<Event>) {
     events.extend([archived(), trimmed()]);
     upgrade(events);
     slurm(events);
+    entitlements(events);
 }
 
 fn trimmed() -> Event {
@@ -700,6 +703,57 @@ fn upgrade(events: &mut Vec<Event>) {
     // The format of every build: a build does not read the upgrade to a later one.
     events.push(Event::from(ClusterUpgraded {
         format: Format(1),
+        basis: basis(),
+    }));
+}
+
+fn entitlements(events: &mut Vec<Event>) {
+    let name = || ReservationId::new("maintenance").expect("valid");
+    let (from, until) = (
+        time("2026-12-01T08:00:00.000000Z"),
+        time("2026-12-01T12:00:00.000000Z"),
+    );
+    events.push(Event::from(BudgetConfigured {
+        tenant: "ads".parse().expect("valid"),
+        budget: Some(TenantBudget {
+            hours: "gpu=10000,cpu=50000".parse().expect("valid"),
+            period: Period::Month,
+            carry: true,
+            at_limit: AtLimit::Preempt,
+        }),
+    }));
+    events.push(Event::from(BudgetLevelChanged {
+        tenant: "ads".parse().expect("valid"),
+        level: BudgetLevel::Warned,
+        resource: "gpu".to_owned(),
+        used: 8_000_000,
+        budget: 10_000_000,
+        until: Some(until),
+        basis: basis(),
+    }));
+    events.push(Event::from(ReservationConfigured {
+        reservation: name(),
+        settings: Reservation {
+            nodes: [node()].into(),
+            amounts: amounts("gpu=16"),
+            from,
+            length_s: 14_400,
+            every_s: Some(604_800),
+            lead_s: 300,
+            tenants: ["ads".parse().expect("valid")].into(),
+            jobs: [job()].into(),
+            reason: Some("a new driver".to_owned()),
+        },
+    }));
+    events.push(Event::from(ReservationRemoved {
+        reservation: name(),
+    }));
+    events.push(Event::from(ReservationPhaseChanged {
+        reservation: name(),
+        phase: ReservationPhase::Active,
+        nodes: vec![node()],
+        from,
+        until,
         basis: basis(),
     }));
 }

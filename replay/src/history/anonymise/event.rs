@@ -116,7 +116,10 @@ impl Renamer {
             ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
                 self.words(value);
             }
-            ("capacity" | "demand" | "quota" | "resources", Value::Object(fields)) => {
+            (
+                "capacity" | "demand" | "quota" | "resources" | "hours" | "amounts",
+                Value::Object(fields),
+            ) => {
                 self.resources(fields);
             }
             (_, Value::String(text)) => *text = self.text(field, text),
@@ -245,6 +248,7 @@ impl Renamer {
         match field {
             "gpus" | "uuid" => self.names.gpu(text),
             "model" => self.names.word(text),
+            _ if vocabulary.holds(field, "ReservationId") => self.names.word(text),
             // A short resource may not be on the log; the remaker restores the text.
             "resource" => {
                 let new = self.names.resource(text);

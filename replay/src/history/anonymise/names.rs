@@ -91,7 +91,10 @@ impl Seen {
                 self.word_of(value);
             }
             ("model", Value::String(text)) => drop(self.words.insert(text.clone())),
-            ("capacity" | "demand" | "quota" | "resources", Value::Object(fields)) => {
+            (
+                "capacity" | "demand" | "quota" | "resources" | "hours" | "amounts",
+                Value::Object(fields),
+            ) => {
                 fields.keys().for_each(|name| self.resource(name));
             }
             ("gpus" | "uuid", Value::String(text)) => drop(self.gpus.insert(text.clone())),
@@ -123,6 +126,7 @@ impl Seen {
             self.job(&container.job);
         }
         for (id, names) in [
+            ("ReservationId", &mut self.words),
             ("TenantId", &mut self.tenants),
             ("NodeId", &mut self.nodes),
             ("GatewayId", &mut self.gateways),

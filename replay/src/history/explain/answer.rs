@@ -6,7 +6,7 @@ use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
 
 /// The reason codes in order of precedence; the first that applies is dominant.
-pub const CODES: [&str; 26] = [
+pub const CODES: [&str; 27] = [
     "refused",
     "on_hold",
     "dependency",
@@ -17,6 +17,7 @@ pub const CODES: [&str; 26] = [
     "above_quota",
     "above_max_containers",
     "quota",
+    "budget",
     "fragmentation",
     "queue_turn",
     "reserved",

@@ -1,14 +1,16 @@
 //! Explains a job.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use dormouse_messages::events::Outcome as Figures;
 use dormouse_messages::policy::Value;
 use dormouse_messages::sanitize::containers;
-use dormouse_messages::{Event, JobId};
+use dormouse_messages::{Event, JobId, Span};
 use dormouse_optimizer::{Made, Optimizer, unknown_speed};
 use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase, turn};
+use dormouse_projections::queries::BudgetRow;
 use dormouse_state::queues::TenantQueue;
 use dormouse_state::usage::NEUTRAL;
 use dormouse_state::{ClusterState, Queues, Stand};
@@ -45,6 +47,7 @@ pub fn explain(
     answer.words.extend(people(id, known));
     answer.words.extend(class(explainer, id, known));
     answer.words.extend(remembered(explainer, id.tenant()));
+    answer.words.extend(budget(explainer, id.tenant()));
     answer.words.extend(seen(explainer, id));
     if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
@@ -157,6 +160,15 @@ fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explan
         answer.words.push(words);
         return true;
     }
+    let budgeted = explainer.head.cluster.job(id).filter(|it| it.over_budget);
+    if budgeted.is_some() {
+        let words = "its tenant's budget is used: it has saved and stops until the budget begins again or is raised";
+        answer.all.push(reason("budget", words.to_owned()));
+        answer.rank();
+        let dominant = answer.dominant.iter().map(|it| it.words.clone());
+        answer.words.extend(dominant);
+        return true;
+    }
     let Some(job) = explainer.head.cluster.job(id).filter(|it| it.on_hold) else {
         return false;
     };
@@ -200,6 +212,30 @@ fn class(explainer: &Explainer, id: &JobId, known: &Job) -> Option<String> {
     };
     let class = class.unwrap_or_else(|| "it has no priority class".to_owned());
     Some(format!("{class}; it was preempted {times}"))
+}
+
+/// Describes the tenant's budget, and its end at the present use.
+pub(super) fn budget(explainer: &Explainer, tenant: &str) -> Option<String> {
+    let (_, now) = explainer.place();
+    let spending = explainer.head.cluster.budgets.get(tenant)?;
+    let row = BudgetRow::of(spending, now)?;
+    let until = row
+        .until
+        .map(|until| format!("; it begins again at {}", until.to_words()));
+    let ends = row.ends_at.map(|at| {
+        let minutes = at.ms_since(now) / 60_000;
+        let left = Span(Duration::from_secs(minutes * 60));
+        format!(" and ends in {left} at the present use")
+    });
+    Some(format!(
+        "{} of {} {} hours of the budget of {tenant} a {} are used{}{}",
+        row.used,
+        row.hours,
+        row.resource,
+        row.budget.period.as_str(),
+        ends.unwrap_or_default(),
+        until.unwrap_or_default()
+    ))
 }
 
 /// Describes the effect of the tenant's past use.
@@ -263,6 +299,8 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     } else if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
         let words = turn::over_containers(id.tenant(), has, most);
         answer.all.push(reason("quota", words));
+    } else if let Some(words) = queues.over_budget(id, explainer.place().1) {
+        answer.all.push(reason("budget", words));
     }
     if answer.all.is_empty()
         && let Some(words) = no_nodes(explainer, id)

@@ -9,7 +9,7 @@ use dormouse_state::NodePhase;
 use super::alternatives::alternatives;
 use super::answer::{Explanation, JobLine, KeyLine, in_words};
 use super::explainer::{ExplainError, Explainer};
-use super::job::{is_live, remembered};
+use super::job::{budget, is_live, remembered};
 
 fn line(
     explainer: &Explainer,
@@ -69,6 +69,7 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
         .words
         .push(format!("{tenant} has weight {weight} of {all} together"));
     answer.words.extend(remembered(explainer, tenant.as_str()));
+    answer.words.extend(budget(explainer, tenant.as_str()));
     if let Some(queue) = known {
         answer.share = Some(queues.share(queue).as_f64());
         answer.words.push(format!(

@@ -24,7 +24,7 @@ use dormouse_state::{ClusterState, NodePhase};
 use account::{Account, Window};
 pub use account::{GpuRow, Parts};
 use shares::{apportion, lent};
-pub use table::{CapacityRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
+pub use table::{CapacityRow, CostRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Capacity {

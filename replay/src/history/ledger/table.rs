@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use dormouse_messages::budget::HOUR_MS;
 use dormouse_messages::{Amounts, JobId, Resource, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -108,6 +109,19 @@ pub struct LedgerTable {
     pub jobs: Vec<JobRow>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuRow>,
+    /// Of tenants and jobs, if prices were given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<CostRow>,
+}
+
+/// The price of what a tenant or a job used, in the currency of the price list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostRow {
+    /// `tenant` or `job`.
+    pub scope: String,
+    pub name: String,
+    /// In thousandths of the currency's unit.
+    pub milli: UnitMs,
 }
 
 impl PartsRow {
@@ -225,6 +239,7 @@ fn table(ledger: Ledger) -> LedgerTable {
         tenants: tenants.collect(),
         jobs: jobs(&ledger, &all),
         gpus: ledger.gpus.values().cloned().collect(),
+        costs: Vec::new(),
     }
 }
 
@@ -312,6 +327,33 @@ impl LedgerTable {
         seen_by(self, Some(tenant))
     }
 
+    /// Adds the costs by prices of an hour, in thousandths of the currency's unit: of a CPU, a GPU, a GiB.
+    pub fn price(&mut self, prices: &BTreeMap<Resource, u64>) {
+        let cost = |resource: &str, used: UnitMs| {
+            let resource = Resource::from_name(resource).ok()?;
+            let unit = match resource {
+                Resource::Memory => 1 << 30,
+                _ => 1000,
+            };
+            Some(used.0 * u128::from(*prices.get(&resource)?) / unit / u128::from(HOUR_MS))
+        };
+        let mut sums: BTreeMap<(&str, String), u128> = BTreeMap::new();
+        for row in &self.tenants {
+            let sum = sums.entry(("tenant", row.tenant.clone())).or_default();
+            *sum += cost(&row.resource, row.parts.used).unwrap_or(0);
+        }
+        for row in &self.jobs {
+            let sum = sums.entry(("job", row.job.to_string())).or_default();
+            *sum += cost(&row.resource, row.parts.used).unwrap_or(0);
+        }
+        let row = |((scope, name), milli): ((&str, String), u128)| CostRow {
+            scope: scope.to_owned(),
+            name,
+            milli: UnitMs(milli),
+        };
+        self.costs = sums.into_iter().map(row).collect();
+    }
+
     /// Returns all rows as CSV with a header; an inapplicable cell is empty.
     #[must_use]
     pub fn csv(&self) -> String {
@@ -338,6 +380,10 @@ impl LedgerTable {
         for row in &self.jobs {
             let cells = [empty(7), texts(&row.parts.columns())].concat();
             line("job", row.job.as_str(), &row.resource, &row.unit, &cells);
+        }
+        for row in &self.costs {
+            let cells = [empty(7), vec![row.milli.to_string()], empty(7)].concat();
+            line(&row.scope, &row.name, "cost", "milli", &cells);
         }
         text
     }

@@ -4,12 +4,22 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Sequence, Timestamp};
 use dormouse_state::fit::NodeSet;
-use dormouse_state::{Gang, QueueJob};
+use dormouse_state::{Allowance, Gang, QueueJob};
 
 /// A tenant's certain use, with this decision's releases.
 pub struct Certain {
     pub amounts: Amounts,
     pub containers: u64,
+    /// Left by the tenant's budget.
+    pub allowance: Option<Allowance>,
+}
+
+impl Certain {
+    /// Reports whether the tenant's budget has no room for the head.
+    pub fn is_over_budget(&self, head: &Head) -> bool {
+        let allowance = self.allowance.as_ref();
+        allowance.is_some_and(|it| it.over(&head.needs, head.limit_ms).is_some())
+    }
 }
 
 /// A queue's first job that could run.

@@ -247,7 +247,7 @@ impl<'a> Room<'a> {
 
     /// Tests a queue's head. For a preempting class, lower classes' capacity is free.
     pub fn fit(&self, certain: &Certain, head: &Head) -> Fit {
-        if self.is_over_containers(certain, head) {
+        if self.is_over_containers(certain, head) || certain.is_over_budget(head) {
             return Fit::OverQuota;
         }
         if let Some(quota) = self.queues.cluster.tenants.quota(head.id.tenant()) {
@@ -351,7 +351,9 @@ impl<'a> Room<'a> {
                 let competes = head.demanded().filter(|it| reserved.lacks.contains(it));
                 short.chain(competes).cloned().collect()
             }
-            Fit::OverQuota if self.is_over_containers(certain, head) => {
+            Fit::OverQuota
+                if self.is_over_containers(certain, head) || certain.is_over_budget(head) =>
+            {
                 head.demanded().cloned().collect()
             }
             Fit::OverQuota => {

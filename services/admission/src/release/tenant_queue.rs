@@ -163,6 +163,7 @@ impl<'a> Line<'a> {
             certain: Certain {
                 amounts: queue.certain(&queues.cluster.policy).amounts(),
                 containers: queue.certain_containers(&queues.cluster.policy),
+                allowance: queues.allowance(tenant, now),
             },
             queued: queue.queued.amounts(),
             count: queue.order.len() as u64,
@@ -232,7 +233,9 @@ impl<'a> Line<'a> {
                 .cluster
                 .tenants
                 .above(self.tenant, one, head.workers);
-            if above.is_none() && room.could_run(&head) {
+            let budget = self.queues.cluster.budgets.get(self.tenant);
+            let never = budget.and_then(|it| it.never_allows(&head.needs, head.limit_ms));
+            if above.is_none() && never.is_none() && room.could_run(&head) {
                 self.head = Some(head);
                 return;
             }
@@ -308,6 +311,9 @@ impl<'a> Line<'a> {
         self.runs.add(&head.needs, 1);
         self.certain.amounts.add(&head.needs, 1);
         self.certain.containers += head.containers();
+        if let Some(allowance) = &mut self.certain.allowance {
+            allowance.take(&head.needs, head.limit_ms);
+        }
         self.queued.subtract(&head.needs, 1);
         self.count = self.count.saturating_sub(1);
         if head.credited <= now {
@@ -323,15 +329,15 @@ impl<'a> Line<'a> {
 }
 
 fn gang_of(queues: &Queues, id: &JobId, job: &QueueJob) -> Gang {
-    let needs = queues.cluster.job(id).map(|job| job.needs.clone());
+    let known = queues.cluster.job(id);
     let worker = ContainerType {
         demand: job.demand.clone(),
-        needs: needs.unwrap_or_default(),
+        needs: known.map(|job| job.needs.clone()).unwrap_or_default(),
     };
     Gang::new(
         &queues.cluster.nodes,
         worker,
-        &job.beside,
+        known.map_or(&job.beside, |job| &job.beside),
         job.containers.start(),
     )
 }

@@ -1,5 +1,6 @@
 //! `ledger`: accounts for shares in a time window.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -7,7 +8,7 @@ use clap::Args;
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId};
 use dormouse_projections::ReadModel;
-use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
+use dormouse_replay::history::ledger::{CostRow, JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
 
 use super::common::history::{open_at, window};
 use super::common::watched;
@@ -24,7 +25,7 @@ use crate::render::{Style, date};
 /// Account for each tenant's and job's entitlement, use, lent and lost share, to the last unit
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv --file day.csv\n  dormouse ledger --as ads -o json\n  dormouse ledger --log log.parquet --from 4712 --job ads/lr\n\n-o csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
+    after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv --file day.csv\n  dormouse ledger --as ads -o json\n  dormouse ledger --log log.parquet --from 4712 --job ads/lr\n  dormouse ledger --from 30d --price gpu=2.1,cpu=0.04\n\n-o csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
 )]
 pub struct LedgerArgs {
     #[command(flatten)]
@@ -35,6 +36,9 @@ pub struct LedgerArgs {
     /// Write CSV into this file.
     #[arg(long, value_name = "FILE", conflicts_with = "every")]
     pub file: Option<PathBuf>,
+    /// Price of an hour of a CPU, a GPU or a GiB of memory, such as gpu=2.1,cpu=0.04: adds costs.
+    #[arg(long, value_name = "PRICES", value_parser = prices)]
+    pub price: Option<Prices>,
     #[command(flatten)]
     pub watch: WatchArg,
     /// The end of the reading: the loss of an incarnation is known only after the incarnation's end.
@@ -43,6 +47,23 @@ pub struct LedgerArgs {
 }
 
 const MOST_JOBS: usize = 40;
+
+/// Prices of an hour, in thousandths of the currency's unit.
+#[derive(Debug, Clone)]
+pub struct Prices(BTreeMap<Resource, u64>);
+
+fn prices(text: &str) -> Result<Prices, String> {
+    let wrong = || format!("{text:?} is no price list such as gpu=2.1,cpu=0.04,memory=0.005");
+    let one = |part: &str| {
+        let (resource, price) = part.split_once('=').ok_or_else(wrong)?;
+        let resource = Resource::from_name(resource).map_err(|error| error.to_string())?;
+        // A price has the form of an amount of CPUs.
+        let milli = Resource::Cpu.parse(price).map_err(|_| wrong())?;
+        Ok((resource, milli))
+    };
+    let prices: Result<BTreeMap<Resource, u64>, String> = text.split(',').map(one).collect();
+    prices.map(Prices)
+}
 
 /// Runs `ledger`.
 ///
@@ -85,6 +106,9 @@ async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<Ledger
     let mut table = ledger.finish(place.time);
     if let Some(tenant) = &args.point.view.viewer {
         table = table.seen_by(tenant)?;
+    }
+    if let Some(Prices(prices)) = &args.price {
+        table.price(prices);
     }
     if let Some(job) = &args.job {
         table.jobs.retain(|row| row.job == *job);
@@ -209,6 +233,23 @@ fn of_gpus(table: &LedgerTable, style: &Style) -> comfy_table::Table {
     gpus
 }
 
+fn of_costs(table: &LedgerTable, style: &Style) -> String {
+    if table.costs.is_empty() {
+        return String::new();
+    }
+    let mut costs = style.table(&["COST OF", "", "COST"]);
+    let shown = |it: &&CostRow| style.wide || it.scope == "tenant";
+    for it in table.costs.iter().filter(shown) {
+        let cost = format!("{}.{:02}", it.milli.0 / 1000, it.milli.0 % 1000 / 10);
+        costs.add_row(vec![
+            Cell::new(&it.scope),
+            Cell::new(&it.name),
+            Cell::new(cost).set_alignment(CellAlignment::Right),
+        ]);
+    }
+    format!("\n\n{}", style.write(costs))
+}
+
 /// Renders the ledger as tables of hours.
 #[must_use]
 pub fn text(table: &LedgerTable, style: &Style) -> String {
@@ -258,6 +299,7 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         cells.push(Cell::new(gave.collect::<Vec<_>>().join(", ")));
         jobs.add_row(cells);
     }
+    let costs = of_costs(table, style);
     let gpus = if table.gpus.is_empty() {
         String::new()
     } else {
@@ -272,7 +314,7 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         more => format!("\n\n… and {more} jobs that used less; -o wide, csv or json have them all"),
     };
     format!(
-        "from {from} to {}, read up to event {}\n\n{}\n\n{}\n\n{}{more}{gpus}",
+        "from {from} to {}, read up to event {}\n\n{}\n\n{}\n\n{}{more}{costs}{gpus}",
         date(to),
         table.known_to,
         style.write(cluster),

@@ -15,6 +15,7 @@ pub mod node;
 pub mod notebook;
 pub mod plan;
 pub mod policy;
+pub mod reservation;
 pub mod run;
 pub mod schema;
 pub mod submit;

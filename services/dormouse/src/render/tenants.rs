@@ -1,10 +1,11 @@
 //! Renders the list of tenants and the page of one.
 
 use comfy_table::{Cell, Row};
+use dormouse_messages::budget::AtLimit;
 use dormouse_messages::grants::GrantsRule;
-use dormouse_projections::queries::{TenantDetail, TenantRow, TenantsAnswer};
+use dormouse_projections::queries::{BudgetRow, TenantDetail, TenantRow, TenantsAnswer};
 
-use super::humanize::{age, number, share};
+use super::humanize::{age, date, number, share};
 use super::style::{Style, right};
 use crate::describe;
 
@@ -41,6 +42,8 @@ const HEADER_WIDE: [&str; 16] = [
 
 const BALANCE: &str = "BALANCE";
 
+const BUDGET: &str = "BUDGET";
+
 /// Renders the list of tenants.
 #[must_use]
 pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
@@ -53,9 +56,20 @@ pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
     if is_remembered {
         header.insert(2, BALANCE);
     }
+    let is_budgeted = answer.tenants.iter().any(|row| row.budget.is_some());
+    if is_budgeted {
+        header.insert(header.len() - 1, BUDGET);
+    }
     let mut table = style.table(&header);
     for row in &answer.tenants {
         let mut cells = if style.wide { wide(row) } else { narrow(row) };
+        if is_budgeted {
+            let used = row.budget.as_ref();
+            let used = used.map_or("-".to_owned(), |it| {
+                format!("{} % of {}", it.percent, it.budget)
+            });
+            cells.insert(cells.len() - 1, Cell::new(used));
+        }
         if is_remembered {
             cells.insert(2, right(balance(row)));
         }
@@ -87,6 +101,30 @@ fn balance(row: &TenantRow) -> String {
         (Some(balance), Some(factor)) => format!("{}, ×{factor:.2}", share(balance)),
         _ => "-".to_owned(),
     }
+}
+
+fn budget(row: &BudgetRow) -> String {
+    let then = match row.budget.at_limit {
+        AtLimit::Warn => "then a warning",
+        AtLimit::Queue => "then no further job starts",
+        AtLimit::Preempt => "then training and batch jobs stop",
+    };
+    let ends = row
+        .ends_at
+        .map(|at| format!("; used up at {} at the present use", date(at)));
+    let until = row
+        .until
+        .map(|at| format!("; begins again at {}", date(at)));
+    format!(
+        "{}: {} of {} {} hours used ({} %), {then}{}{}",
+        row.budget,
+        row.used,
+        row.hours,
+        row.resource,
+        row.percent,
+        ends.unwrap_or_default(),
+        until.unwrap_or_default()
+    )
 }
 
 fn narrow(row: &TenantRow) -> Vec<Cell> {
@@ -155,6 +193,10 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
         ),
         ("Balance", balance(row)),
         ("Quota", or_dash(row.quota.to_string())),
+        (
+            "Budget",
+            row.budget.as_ref().map(budget).unwrap_or_default(),
+        ),
         ("Granted", describe::grants(&row.grants)),
         (
             "Has",
@@ -188,23 +230,31 @@ pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
         ),
         ("Loss", share(row.fairness_loss)),
     ];
-    let shown = |(name, _): &(&str, String)| *name != "Balance" || row.balance.is_some();
+    let shown = |(name, text): &(&str, String)| match *name {
+        "Balance" => row.balance.is_some(),
+        "Budget" => !text.is_empty(),
+        _ => true,
+    };
     for (name, text) in facts.into_iter().filter(shown) {
         page.push_str(&format!("  {name:<11} {text}\n"));
     }
     if !detail.queue.is_empty() {
-        let mut table = style.table(&["PLACE", "JOB", "CLASS", "PRIORITY", "NEEDS", "WAITED"]);
-        for job in &detail.queue {
-            table.add_row(Row::from(vec![
-                right(job.position),
-                Cell::new(&job.job),
-                Cell::new(job.priority_class.as_deref().unwrap_or("-")),
-                right(job.priority),
-                Cell::new(job.needs.to_string()),
-                right(age(job.waited_s)),
-            ]));
-        }
-        page.push_str(&format!("\n{}", style.write(table)));
+        page.push_str(&format!("\n{}", queue(detail, style)));
     }
     page.trim_end().to_owned()
+}
+
+fn queue(detail: &TenantDetail, style: &Style) -> String {
+    let mut table = style.table(&["PLACE", "JOB", "CLASS", "PRIORITY", "NEEDS", "WAITED"]);
+    for job in &detail.queue {
+        table.add_row(Row::from(vec![
+            right(job.position),
+            Cell::new(&job.job),
+            Cell::new(job.priority_class.as_deref().unwrap_or("-")),
+            right(job.priority),
+            Cell::new(job.needs.to_string()),
+            right(age(job.waited_s)),
+        ]));
+    }
+    style.write(table)
 }

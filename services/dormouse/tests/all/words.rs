@@ -176,19 +176,34 @@ fn a_notebook_without_a_server_is_not_waited_for(cluster: &Cluster) {
     cluster.run(&["job", "wait", "ads/nb"]);
 }
 
-/// A clean clone has no folder `demo`. Without training frameworks the demo ends before its cluster starts.
+/// A clean clone has no folder `demo`.
 #[test]
-fn a_demo_makes_the_folder_of_its_log() {
+fn a_demo_without_training_frameworks_runs_plain_jobs_and_says_so() {
     let mut cluster = Cluster::new();
     cluster.env("DORMOUSE_TOOLS", "/nowhere");
+    let examples = cluster.dir().join("examples");
+    std::fs::create_dir_all(examples.join("demo")).expect("a folder");
+    let write = |name: &str, text: &str| {
+        std::fs::write(examples.join("demo").join(name), text).expect("written");
+    };
+    write("plain.json", r#"[{"at_s": 0, "file": "hello.yaml"}]"#);
+    write(
+        "hello.yaml",
+        "{name: hello, tenant: ads, kind: training, executor: plain, image: dormouse/empty, command: {start: [echo, hello]}, demand: {cpu: 1, memory: 1Gi}, containers: {min: 1, max: 1}, success: all}",
+    );
     let file = cluster.dir().join("new").join("log.jsonl");
-    let file = file.to_str().expect("a name");
-    let demo = cluster.run_with(&["demo", "--write-log", file], &[]);
+    let (examples, file) = (examples.display().to_string(), file.display().to_string());
+    let demo = cluster
+        .run_with(
+            &["demo", "--examples", &examples, "--write-log", &file],
+            &[],
+        )
+        .ok();
     assert!(
-        demo.err
-            .contains("the training frameworks are not installed"),
+        demo.out.contains("MPI and MXNet are not installed"),
         "{demo:?}"
     );
+    assert!(demo.out.contains("log verify: "), "{demo:?}");
 }
 
 fn places_on_the_log(cluster: &Cluster) {

@@ -1,6 +1,7 @@
 //! Explains why a job waits: the resource and its shortage, or the bound.
 
 use dormouse_messages::needs::NODE_LABEL;
+use dormouse_messages::reservation::{is_of_reservations, is_reserved};
 use dormouse_messages::sanitize::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
@@ -144,6 +145,13 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
     let away = labelled.filter_map(|node| Some((node, job.needs.kept_away_by(&node.taints)?)));
     let away: Vec<_> = away.collect();
     if let (Some((node, taint)), 0) = (away.first(), eligible(cluster, job)) {
+        if is_of_reservations(taint) {
+            return format!(
+                "every node that its constraints allow is kept for others, such as {}: {}",
+                node.name,
+                kept_for(taint)
+            );
+        }
         return format!(
             "every node that its constraints allow is tainted, such as {} with {taint}; add it to the job's tolerations, or take the taint away",
             node.name
@@ -202,9 +210,25 @@ fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
     let (node, taint) = away.next()?;
     let name = &node.name;
     Some(match away.filter(|(_, other)| *other == taint).count() {
+        0 if is_of_reservations(taint) => format!("{name}: {}", kept_for(taint)),
+        more if is_of_reservations(taint) => {
+            format!("{name} and {more} more: {}", kept_for(taint))
+        }
         0 => format!("{name} is tainted with {taint}"),
         more => format!("{name} and {more} more are tainted with {taint}"),
     })
+}
+
+/// Describes a reservation's taint.
+fn kept_for(taint: &str) -> String {
+    let name = taint.split_once('=').map_or(taint, |(_, name)| name);
+    if is_reserved(taint) {
+        format!("they are reserved as {name} (`dormouse reservation list`)")
+    } else {
+        format!(
+            "the reservation {name} comes, and the job can neither save nor surely end before it; give it a checkpoint or a time_limit_s (`dormouse reservation list`)"
+        )
+    }
 }
 
 /// Empty for an unconstrained job.

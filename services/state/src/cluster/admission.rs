@@ -9,7 +9,8 @@ impl ClusterState {
     pub(super) fn evolve_admission(&mut self, event: AdmissionEvent<'_>) {
         match event {
             AdmissionEvent::JobAdmitted(event) => {
-                let job = Job::admitted(&event.spec, self.sequence, self.now);
+                let mut job = Job::admitted(&event.spec, self.sequence, self.now);
+                job.tolerate(&self.reservations.tolerated(&event.job, &job, self.now));
                 self.queued.insert(event.job.clone(), job);
             }
             AdmissionEvent::JobReleased(event) => self.released(event),
@@ -19,6 +20,13 @@ impl ClusterState {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.cancel_requested = Some(self.sequence);
                 }
+            }
+            AdmissionEvent::BudgetLevelChanged(event) => {
+                self.budget(&event.tenant, |it| it.budgets.level_changed(event));
+            }
+            AdmissionEvent::ReservationPhaseChanged(event) => {
+                self.reservations.phase_changed(event);
+                self.reserve();
             }
             AdmissionEvent::SubmissionReceived(_)
             | AdmissionEvent::JobRefused(_)
@@ -31,6 +39,8 @@ impl ClusterState {
     fn released(&mut self, event: &JobReleased) {
         if let Some(mut job) = self.queued.remove(&event.job) {
             job.released = Some(self.sequence);
+            job.over_budget = !job.is_served() && self.budgets.stops(event.job.tenant());
+            job.tolerate(&self.reservations.tolerated(&event.job, &job, self.now));
             self.jobs.insert(event.job.clone(), job);
             self.triggers();
         }

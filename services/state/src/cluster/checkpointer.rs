@@ -132,9 +132,7 @@ impl ClusterState {
             });
             let next = job.assignment.iter_mut();
             next.for_each(|it| {
-                let usable = |place: &Place| self.nodes.is_usable(&place.node);
-                let takes = self.nodes.take((&job.needs, &job.beside), it);
-                it.displaced |= !takes || !it.places.values().all(usable);
+                it.displaced |= !self.nodes.take((&job.needs, &job.beside), it);
             });
             let stays = job.assignment.as_ref().filter(|to| !to.displaced);
             if stays.is_none() {
@@ -205,7 +203,7 @@ impl ClusterState {
             lost: 0,
             displaced: !places
                 .values()
-                .all(|place| self.nodes.is_usable(&place.node)),
+                .all(|place| self.nodes.is_open(&job.needs, &place.node)),
             places,
         };
         job.kept_at = Some(self.now);

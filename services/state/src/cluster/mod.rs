@@ -11,6 +11,7 @@ mod nodes;
 mod operator;
 mod optimizer;
 mod placer;
+mod reserved;
 mod resize;
 mod services;
 mod slurm;
@@ -25,10 +26,12 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::budgets::Budgets;
 use crate::builds::Builds;
 use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};
 use crate::job::Job;
 use crate::membership::Membership;
+use crate::reservations::Reservations;
 use crate::shared_map::SharedMap;
 use crate::slurm::SlurmQueues;
 use crate::speed::Speeds;
@@ -104,6 +107,8 @@ pub struct ClusterState {
     pub builds: Builds,
     pub speeds: Speeds,
     pub usage: Usage,
+    pub budgets: Budgets,
+    pub reservations: Reservations,
     pub slurm: SlurmQueues,
     /// Validates node events about jobs.
     pub authority: PlacementAuthority,
@@ -114,7 +119,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 28;
+    const VERSION: u32 = 29;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -137,8 +142,12 @@ impl Fold for ClusterState {
             return Err(what.to_owned());
         }
         self.check_room(&self.held())?;
-        if self.usage.is_on() {
-            self.usage.check(&self.load())?;
+        if self.counts_use() {
+            let load = self.load();
+            self.budgets.check(&load)?;
+            if self.usage.is_on() {
+                self.usage.check(&load)?;
+            }
         }
         check_tasks(self.jobs.iter())
     }
@@ -222,10 +231,15 @@ impl ClusterState {
         Some(event)
     }
 
+    /// Reports whether past use counts for any tenant.
+    fn counts_use(&self) -> bool {
+        self.usage.is_on() || !self.budgets.is_empty()
+    }
+
     /// Returns the load of the job that the event is about, if past use counts.
     fn one_load(&self, event: &Event) -> Option<(bool, Amounts)> {
         match usage::touched(event) {
-            Some(Touched::One(id)) if self.usage.is_on() => Some(self.load_of(id)),
+            Some(Touched::One(id)) if self.counts_use() => Some(self.load_of(id)),
             _ => None,
         }
     }
@@ -235,16 +249,30 @@ impl ClusterState {
         match (usage::touched(event), before) {
             (Some(Touched::One(id)), Some(before)) => {
                 let after = self.load_of(id);
-                if let Ok(tenant) = TenantId::new(id.tenant()) {
+                let held = (&before.1, &after.1);
+                self.budgets.change(id.tenant(), held, self.now);
+                if self.usage.is_on()
+                    && let Ok(tenant) = TenantId::new(id.tenant())
+                {
                     let change = (before, &after);
                     self.usage.change(&tenant, change, entitled, self.now);
                 }
             }
-            (Some(Touched::All), _) if self.policy.shares.memory().is_some() => {
-                let (offer, load) = (self.nodes.total(), self.load());
-                self.usage.reset(entitled, offer, &load, self.now);
+            (Some(Touched::All), _) => {
+                let remembers = self.policy.shares.memory().is_some();
+                let load = if remembers || !self.budgets.is_empty() {
+                    self.load()
+                } else {
+                    Load::new()
+                };
+                self.budgets.reset(&load, self.now);
+                if remembers {
+                    let offer = self.nodes.total();
+                    self.usage.reset(entitled, offer, &load, self.now);
+                } else {
+                    self.usage = Usage::default();
+                }
             }
-            (Some(Touched::All), _) => self.usage = Usage::default(),
             _ => {}
         }
     }

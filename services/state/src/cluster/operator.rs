@@ -37,6 +37,19 @@ impl ClusterState {
             OperatorEvent::UpgradeApproved(event) => {
                 self.builds.approved(event, (self.sequence, self.now));
             }
+            OperatorEvent::BudgetConfigured(event) => {
+                let load = self.load();
+                let at = (self.now, self.sequence);
+                self.budget(&event.tenant, |it| it.budgets.configured(event, &load, at));
+            }
+            OperatorEvent::ReservationConfigured(event) => {
+                self.reservations.configured(event, self.sequence);
+                self.reserve();
+            }
+            OperatorEvent::ReservationRemoved(event) => {
+                self.reservations.removed(&event.reservation);
+                self.reserve();
+            }
             OperatorEvent::TenantConfigured(event) => {
                 self.tenants.configured(event);
                 self.triggers();
@@ -47,7 +60,7 @@ impl ClusterState {
             }
             OperatorEvent::TenantRemoved(event) => {
                 self.tenants.removed(&event.tenant);
-                self.triggers();
+                self.budget(&event.tenant, |it| it.budgets.removed(&event.tenant));
             }
             OperatorEvent::WebhookConfigured(_)
             | OperatorEvent::KeyCreated(_)

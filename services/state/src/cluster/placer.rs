@@ -88,10 +88,8 @@ impl ClusterState {
             assignment.next = assignment.next.max(container.rank.next());
         }
         for (id, mut assignment) in created {
-            let usable = |place: &Place| self.nodes.is_usable(&place.node);
-            assignment.displaced = !assignment.places.values().all(usable);
             if let Some(job) = self.jobs.get_mut(id) {
-                assignment.displaced |= !self.nodes.allow((&job.needs, &job.beside), &assignment);
+                assignment.displaced = !self.nodes.take((&job.needs, &job.beside), &assignment);
                 let leaves_devices = |before: &Assignment| {
                     let kept: BTreeSet<_> = assignment.gpus().collect();
                     before.gpus().any(|device| !kept.contains(&device))
@@ -167,7 +165,7 @@ impl ClusterState {
                 assignment.epoch = event.epoch;
                 assignment.placed = self.sequence;
                 assignment.lost = 0;
-                assignment.displaced = !self.nodes.hold(assignment);
+                assignment.displaced = !self.nodes.hold(&job.needs, assignment);
             }
         }
     }

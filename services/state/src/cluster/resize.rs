@@ -99,7 +99,7 @@ impl ClusterState {
             }
         }
         if let Some(assignment) = job.assignment.as_mut().filter(|_| replaced) {
-            assignment.displaced = !self.nodes.hold(assignment);
+            assignment.displaced = !self.nodes.hold(&job.needs, assignment);
         }
         self.serves(&event.job);
         self.transit_ended();

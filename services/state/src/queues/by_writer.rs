@@ -13,7 +13,9 @@ impl Queues {
             OperatorEvent::NodeDrained(_)
             | OperatorEvent::NodeRestored(_)
             | OperatorEvent::NodeRemoved(_) => self.nodes_changed(),
+            OperatorEvent::BudgetConfigured(event) => self.within_budget(&event.tenant),
             OperatorEvent::TenantRemoved(event) => {
+                self.within_budget(&event.tenant);
                 let queue = self.tenants.get(&event.tenant);
                 if !queue.is_some_and(TenantQueue::has_jobs) {
                     self.tenants.remove(&event.tenant);
@@ -29,7 +31,9 @@ impl Queues {
             | OperatorEvent::KeyRevoked(_)
             | OperatorEvent::UpgradeApproved(_)
             | OperatorEvent::SlurmQueueConfigured(_)
-            | OperatorEvent::SlurmQueueRemoved(_) => {}
+            | OperatorEvent::SlurmQueueRemoved(_)
+            | OperatorEvent::ReservationConfigured(_)
+            | OperatorEvent::ReservationRemoved(_) => {}
         }
     }
 
@@ -38,13 +42,15 @@ impl Queues {
             AdmissionEvent::JobAdmitted(event) => self.admit(event),
             AdmissionEvent::JobReleased(event) => self.release(event),
             AdmissionEvent::JobRevised(event) => self.revise(event),
+            AdmissionEvent::BudgetLevelChanged(event) => self.within_budget(&event.tenant),
             AdmissionEvent::SubmissionReceived(_)
             | AdmissionEvent::JobRefused(_)
             | AdmissionEvent::JobRequeued(_)
             | AdmissionEvent::JobCancelRequested(_)
             | AdmissionEvent::SubmissionsShed(_)
             | AdmissionEvent::PlanAccepted(_)
-            | AdmissionEvent::PlanMissed(_) => {}
+            | AdmissionEvent::PlanMissed(_)
+            | AdmissionEvent::ReservationPhaseChanged(_) => {}
         }
     }
 

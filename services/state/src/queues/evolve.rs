@@ -235,6 +235,7 @@ impl Queues {
             admitted_at: self.cluster.now,
             queue_limit_s: event.spec.queue_limit_s,
             on_hold: false,
+            over_budget: false,
             stand,
         };
         self.sums().count(&event.job, &job, true);
@@ -404,6 +405,17 @@ impl Queues {
                 *given = containers;
             }
         });
+    }
+
+    /// Takes over which jobs of the tenant its budget stops.
+    pub(super) fn within_budget(&mut self, tenant: &TenantId) {
+        let of_tenant = |id: &&JobId| id.tenant() == tenant.as_str();
+        let ids: Vec<JobId> = self.jobs.keys().filter(of_tenant).cloned().collect();
+        for id in ids {
+            let job = self.cluster.jobs.get(&id);
+            let over_budget = job.is_some_and(|job| job.over_budget);
+            self.update(&id, |job| job.over_budget = over_budget);
+        }
     }
 
     fn set_hopeless(&mut self, id: &JobId, is_hopeless: bool) {

@@ -22,6 +22,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use dormouse_messages::budget::AtLimit;
 use dormouse_messages::job::{Containers, Urgency};
 use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Resource, Sequence, TenantId, Timestamp};
@@ -31,6 +32,7 @@ use account::Contradiction;
 pub use credit::Credit;
 pub use tenant::{TenantQueue, Waits};
 
+use super::budgets::Allowance;
 use super::cluster::ClusterState;
 use super::share::Share;
 use super::tenants::Above;
@@ -69,6 +71,8 @@ pub struct QueueJob {
     pub queue_limit_s: Option<u32>,
     /// Gets nothing until the tenant ends the hold.
     pub on_hold: bool,
+    /// Gets nothing until the tenant's budget allows it.
+    pub over_budget: bool,
     pub stand: Stand,
 }
 
@@ -122,7 +126,7 @@ impl QueueJob {
             } => (given, hopeless),
             _ => (0, false),
         };
-        if self.on_hold || hopeless {
+        if self.on_hold || self.over_budget || hopeless {
             u64::from(given)
         } else {
             u64::from(given.max(self.beside.containers(self.containers.min)))
@@ -282,6 +286,14 @@ impl Queues {
             .above(id.tenant(), one, job.containers.start())
     }
 
+    /// Returns the resource of which a job needs more than any period of its tenant's budget allows.
+    #[must_use]
+    pub fn never_within(&self, id: &JobId) -> Option<Resource> {
+        let spending = self.cluster.budgets.get(id.tenant())?;
+        let never = spending.never_allows(&self.needs(id)?, self.left_ms(id));
+        never.map(|(resource, _)| resource)
+    }
+
     /// Returns the first resource over quota with `needs`: the present amount and the quota.
     #[must_use]
     pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
@@ -304,6 +316,35 @@ impl Queues {
         let queue = self.tenants.get(tenant);
         let has = queue.map_or(0, |queue| queue.certain_containers(&self.cluster.policy));
         (has + more > most).then_some((has, most))
+    }
+
+    /// Returns what the budget of a tenant leaves to its queued jobs; `None` if no budget holds them. Released
+    /// jobs have reserved their smallest partitions for their time limits.
+    #[must_use]
+    pub fn allowance(&self, tenant: &str, now: Timestamp) -> Option<Allowance> {
+        let spending = self.cluster.budgets.get(tenant)?;
+        if spending.budget.at_limit == AtLimit::Warn {
+            return None;
+        }
+        let mut allowance = Allowance::new(spending, now);
+        let released = self.cluster.jobs.iter();
+        for (id, job) in released.filter(|(id, _)| id.tenant() == tenant) {
+            let left = job.would_end_at(now).map(|end| end.ms_since(now));
+            if let Some(needs) = self.needs(id) {
+                allowance.take(&needs, left);
+            }
+        }
+        Some(allowance)
+    }
+
+    /// Describes the budget that keeps a queued job from its start.
+    #[must_use]
+    pub fn over_budget(&self, id: &JobId, now: Timestamp) -> Option<String> {
+        let needs = self.needs(id)?;
+        let allowance = self.allowance(id.tenant(), now)?;
+        let resource = allowance.over(&needs, self.left_ms(id))?;
+        let spending = self.cluster.budgets.get(id.tenant())?.at(now);
+        Some(spending.words(id.tenant(), resource))
     }
 
     /// Reports whether a released job's cancellation was requested.
@@ -333,7 +374,7 @@ impl Queues {
     #[must_use]
     pub fn first_within<'a>(&self, tenant: &'a TenantQueue) -> Option<(u64, &'a (Order, JobId))> {
         let mut order = (0..).zip(tenant.order.iter().take(LOOKAHEAD));
-        order.find(|(_, (_, id))| self.above(id).is_none())
+        order.find(|(_, (_, id))| self.above(id).is_none() && self.never_within(id).is_none())
     }
 
     /// Reports whether some usable node fits one container.

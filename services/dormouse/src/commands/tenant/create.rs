@@ -7,7 +7,7 @@ use dormouse_messages::grants::Grants;
 use dormouse_runtime::accounts::Principal;
 
 use super::TenantArg;
-use super::entitlement::{EntitlementArgs, configured, entitled};
+use super::entitlement::{EntitlementArgs, budget, budgeted, configured, entitled};
 use super::grants::{GrantsArgs, granted, named};
 use crate::commands::account::keys::{self, KeysArg};
 use crate::commands::common::operator;
@@ -40,6 +40,10 @@ pub async fn run(context: &Context, args: &CreateArgs) -> anyhow::Result<u8> {
     let entitlement = configured(name, &args.set, None)?;
     let mut said = format!("{name}: {}", entitled(&entitlement));
     let mut events = vec![Event::from(entitlement)];
+    if let Some(budgeted) = budgeted(name, &args.set, None)? {
+        said.push_str(&format!(", {}", budget(&budgeted)));
+        events.push(Event::from(budgeted));
+    }
     if named(&args.grants) {
         let grants = granted(&args.grants, Grants::default())?;
         said.push_str(&format!("; granted {}", describe::grants(&grants)));

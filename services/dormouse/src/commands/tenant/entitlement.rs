@@ -1,10 +1,11 @@
-//! Weight, quota and priority of a tenant.
+//! Weight, quota, budget and priority of a tenant.
 
 use std::collections::BTreeSet;
 
 use anyhow::bail;
-use clap::Args;
-use dormouse_messages::events::TenantConfigured;
+use clap::{Args, ValueEnum};
+use dormouse_messages::budget::{AtLimit, TenantBudget};
+use dormouse_messages::events::{BudgetConfigured, TenantConfigured};
 use dormouse_messages::policy::MAX_PRIORITY;
 use dormouse_messages::quantity::lacks_unit;
 use dormouse_messages::{Quota, Resource, TenantId};
@@ -22,6 +23,17 @@ pub struct EntitlementArgs {
     /// all.
     #[arg(long, value_name = "AMOUNTS")]
     pub quota: Option<String>,
+    /// Budget, such as gpu=10000h/month or cpu=500h,gpu=20h/week; a period is a day, week, month, year or once;
+    /// none lifts it.
+    #[arg(long, value_name = "HOURS")]
+    pub budget: Option<String>,
+    /// What happens when the budget is used: only a warning; no further job starts; or training and batch jobs
+    /// stop, too.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub at_limit: Option<AtLimitArg>,
+    /// Add what is left of a period, at most one period's hours, to the next.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub carry: Option<bool>,
     /// Largest weight that a job of the tenant may request.
     #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, value_parser = weight)]
     pub max_job_weight: Option<u32>,
@@ -30,14 +42,42 @@ pub struct EntitlementArgs {
     pub priority: Option<i32>,
 }
 
+/// The consequence of a used budget.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum AtLimitArg {
+    Warn,
+    Queue,
+    Preempt,
+}
+
+impl From<AtLimitArg> for AtLimit {
+    fn from(arg: AtLimitArg) -> Self {
+        match arg {
+            AtLimitArg::Warn => Self::Warn,
+            AtLimitArg::Queue => Self::Queue,
+            AtLimitArg::Preempt => Self::Preempt,
+        }
+    }
+}
+
 impl EntitlementArgs {
     /// True if no value is named.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.weight.is_none()
-            && self.quota.is_none()
-            && self.max_job_weight.is_none()
-            && self.priority.is_none()
+        !self.is_of_entitlement() && !self.is_of_budget()
+    }
+
+    /// True if a value other than the budget's is named.
+    #[must_use]
+    pub const fn is_of_entitlement(&self) -> bool {
+        self.weight.is_some()
+            || self.quota.is_some()
+            || self.max_job_weight.is_some()
+            || self.priority.is_some()
+    }
+
+    const fn is_of_budget(&self) -> bool {
+        self.budget.is_some() || self.at_limit.is_some() || self.carry.is_some()
     }
 }
 
@@ -73,6 +113,62 @@ pub fn configured(
         max_job_weight,
         priority: priority.filter(|priority| *priority != 0),
     })
+}
+
+/// Merges the named values into the former budget; `None` if none is named.
+///
+/// # Errors
+/// If the budget cannot be read, or there is none to change.
+pub fn budgeted(
+    tenant: &TenantId,
+    args: &EntitlementArgs,
+    before: Option<&TenantBudget>,
+) -> anyhow::Result<Option<BudgetConfigured>> {
+    if !args.is_of_budget() {
+        return Ok(None);
+    }
+    let event = |budget| BudgetConfigured {
+        tenant: tenant.clone(),
+        budget,
+    };
+    let mut budget = match (args.budget.as_deref(), before) {
+        (Some("none"), _) => return Ok(Some(event(None))),
+        (Some(text), _) => text.parse::<TenantBudget>().map_err(anyhow::Error::msg)?,
+        (None, Some(before)) => before.clone(),
+        (None, None) => {
+            bail!("{tenant} has no budget yet; name it, such as --budget gpu=10000h/month")
+        }
+    };
+    let memory = budget.hours.iter().find(|it| *it.0 == Resource::Memory);
+    if let Some(why) = memory.and_then(|it| lacks_unit(it.1)) {
+        bail!("--budget: {why}");
+    }
+    budget.at_limit = args
+        .at_limit
+        .map(AtLimit::from)
+        .or(before.map(|it| it.at_limit))
+        .unwrap_or_default();
+    budget.carry = args.carry.or(before.map(|it| it.carry)).unwrap_or(false);
+    Ok(Some(event(Some(budget))))
+}
+
+/// Describes a budget.
+#[must_use]
+pub fn budget(event: &BudgetConfigured) -> String {
+    let Some(budget) = &event.budget else {
+        return "no budget".to_owned();
+    };
+    let carry = if budget.carry {
+        ", the rest carried over"
+    } else {
+        ""
+    };
+    let then = match budget.at_limit {
+        AtLimit::Warn => "then a warning",
+        AtLimit::Queue => "then no further job starts",
+        AtLimit::Preempt => "then training and batch jobs stop",
+    };
+    format!("budget {budget}{carry}, {then}")
 }
 
 /// Describes an entitlement.
@@ -136,8 +232,7 @@ mod tests {
         EntitlementArgs {
             weight,
             quota: quota.map(str::to_owned),
-            max_job_weight: None,
-            priority: None,
+            ..EntitlementArgs::default()
         }
     }
 

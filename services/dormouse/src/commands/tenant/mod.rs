@@ -2,7 +2,7 @@
 //! share.
 
 pub mod create;
-mod entitlement;
+pub mod entitlement;
 pub mod grant;
 mod grants;
 pub mod list;

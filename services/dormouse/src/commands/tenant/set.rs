@@ -8,7 +8,7 @@ use dormouse_runtime::Log;
 use serde_json::{Value, json};
 
 use super::TenantArg;
-use super::entitlement::{EntitlementArgs, configured, entitled};
+use super::entitlement::{EntitlementArgs, budget, budgeted, configured, entitled};
 use crate::commands::common::operator::{self, Change};
 use crate::commands::common::{caught_up, known, query};
 use crate::context::Context;
@@ -16,7 +16,7 @@ use crate::context::Context;
 /// Set a tenant's entitlement; values that are not named stay
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n\nA quota bounds what the tenant's jobs have together; a job that needs more at the least is refused."
+    after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --budget gpu=10000h/month --at-limit preempt\n\nA budget counts from its setting on. A quota bounds what the tenant's jobs have together; a job that needs more at the least is refused."
 )]
 pub struct SetArgs {
     #[command(flatten)]
@@ -34,7 +34,9 @@ pub struct SetArgs {
 /// If a number is wrong, or the event cannot be appended.
 pub async fn run(context: &Context, args: &SetArgs) -> anyhow::Result<u8> {
     if args.set.is_empty() {
-        bail!("nothing to set: name --weight, --quota, --max-job-weight or --priority");
+        bail!(
+            "nothing to set: name --weight, --quota, --budget, --at-limit, --carry, --max-job-weight or --priority"
+        );
     }
     let log = context.connect().await?;
     operator::change(context, &log, async || changed(&log, args).await).await
@@ -56,9 +58,19 @@ async fn changed(log: &Log, args: &SetArgs) -> anyhow::Result<Change> {
         let cluster: ClusterAnswer = query(log, "cluster", Value::Null).await?;
         notes.extend(known::weight_without_effect(&cluster.policy));
     }
+    let known = before.and_then(|row| row.budget.as_ref());
+    let budgeted = budgeted(name, &args.set, known.map(|row| &row.budget))?;
+    // A budget alone leaves the entitlement as it is.
+    let is_new = before.is_none_or(|row| !row.configured);
+    let entitles = args.set.is_of_entitlement() || is_new;
+    let mut said: Vec<String> = entitles.then(|| entitled(&event)).into_iter().collect();
+    said.extend(budgeted.as_ref().map(budget));
+    let mut events: Vec<Event> = Vec::new();
+    events.extend(entitles.then(|| Event::from(event)));
+    events.extend(budgeted.map(Event::from));
     Ok(Change {
-        said: format!("{name}: {}", entitled(&event)),
-        events: vec![Event::from(event)],
+        said: format!("{name}: {}", said.join(", ")),
+        events,
         notes,
     })
 }

@@ -1,0 +1,55 @@
+//! Effects of reservations and used budgets on jobs.
+
+use std::collections::BTreeSet;
+
+use dormouse_messages::{JobId, TenantId};
+
+use super::ClusterState;
+use crate::job::Job;
+
+impl ClusterState {
+    /// Gives nodes and jobs the taints and tolerations of the present reservations. A job that may not stay
+    /// leaves if it can, as from a drained node.
+    pub(super) fn reserve(&mut self) {
+        let changed = self.nodes.reserve(self.reservations.taints());
+        let other = |(id, job): (&JobId, &Job)| {
+            let tolerated = self.reservations.tolerated(id, job, self.now);
+            (tolerated != job.tolerated()).then(|| (id.clone(), tolerated))
+        };
+        let others: Vec<(JobId, BTreeSet<String>)> = self.live().filter_map(other).collect();
+        for (id, tolerated) in others {
+            if let Some(job) = self.job_mut(&id) {
+                job.tolerate(&tolerated);
+            }
+        }
+        let nodes = &self.nodes;
+        let leaves = |job: &Job| {
+            let mut places = job.assignment.iter().flat_map(|it| it.places.values());
+            job.is_adjustable() && places.any(|place| !nodes.is_open(&job.needs, &place.node))
+        };
+        let leaving = self.jobs.values_mut_if(leaves);
+        for assignment in leaving.filter_map(|job| job.assignment.as_mut()) {
+            assignment.displaced = true;
+        }
+        self.relabelled();
+        self.triggers_if(!changed.is_empty());
+    }
+
+    /// Changes a tenant's budget, and stops and starts the tenant's training and batch jobs as it says.
+    pub(super) fn budget(&mut self, tenant: &TenantId, change: impl FnOnce(&mut Self)) {
+        let tenant = tenant.as_str();
+        let before = self.budgets.holds(tenant);
+        change(self);
+        let stops = self.budgets.stops(tenant);
+        let is_of = |id: &JobId, job: &Job| id.tenant() == tenant && !job.is_served();
+        let of_tenant = self.jobs.iter().filter(|(id, job)| is_of(id, job));
+        let others = of_tenant.filter(|(_, job)| job.over_budget != stops);
+        let others: Vec<JobId> = others.map(|(id, _)| id.clone()).collect();
+        for id in &others {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.over_budget = stops;
+            }
+        }
+        self.triggers_if(before != self.budgets.holds(tenant) || !others.is_empty());
+    }
+}
