@@ -49,8 +49,10 @@ fn the_guide_shows_what_the_commands_print() {
         let command = block.lines().next().expect("a command");
         let args: Vec<&str> = command.split(' ').skip(1).collect();
         let printed = printed(folder.path(), &args);
-        // The tables of the tenants are left to the reader.
-        let table = printed.split("\n\nSCENARIO").next().unwrap_or_default();
+        // The page explains the rest itself.
+        let rest_begins = ["\n\nAssumptions:", "\n\nAGAINST"].map(|it| printed.find(it));
+        let end = rest_begins.into_iter().flatten().min();
+        let table = &printed[..end.unwrap_or(printed.len())];
         let table: Vec<&str> = table.lines().map(str::trim_end).collect();
         let table = table.join("\n");
         whole.push_str(&format!(
