@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 #[serde(deny_unknown_fields)]
 pub struct ScenarioDocument {
     pub scenario: String,
+    /// Sentences for readers, such as the assumptions of an import; the simulation ignores them.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Seconds over which averages are taken.
     pub horizon_s: f64,
     /// Omitted fields take their defaults.

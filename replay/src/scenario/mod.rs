@@ -2,11 +2,13 @@
 //!
 //! - [`read`] checks a `document` and explains its faults.
 //! - [`settings`] and [`presets`] change a document.
-//! - [`generate`] writes scenarios from a seed, [`dynamoml`] a published experiment.
+//! - [`generate`] writes scenarios from a seed, [`dynamoml`] a published experiment, [`import`] the records
+//!   of another cluster.
 
 mod document;
 pub mod dynamoml;
 pub mod generate;
+pub mod import;
 pub mod presets;
 mod read;
 pub mod settings;

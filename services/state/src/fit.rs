@@ -172,9 +172,15 @@ impl<'a> FreeNode<'a> {
     /// Returns how many more containers fit.
     #[must_use]
     pub fn holds(&self, them: &Containers) -> u64 {
-        if !them.are_allowed(self) {
-            return 0;
+        if them.are_allowed(self) {
+            self.holds_allowed(them)
+        } else {
+            0
         }
+    }
+
+    /// Returns how many more containers fit that labels and taints allow.
+    pub(crate) fn holds_allowed(&self, them: &Containers) -> u64 {
         let by_amounts = them.of_type.demand.times_in(&self.free);
         let alone = them.of_type.needs.constraints.exclusive;
         let by_company = match (alone, self.standing) {
@@ -197,7 +203,7 @@ impl<'a> FreeNode<'a> {
         by_amounts.min(by_company).min(by_gpus)
     }
 
-    fn take(&mut self, them: &Containers, known: &[usize]) {
+    pub(crate) fn take(&mut self, them: &Containers, known: &[usize]) {
         self.free.subtract(&them.of_type.demand, 1);
         self.standing += 1;
         let own = usize::from(them.share_gpu()).max(them.whole_gpus());
@@ -257,32 +263,19 @@ impl<'a> FreeNodes<'a> {
     /// first).
     #[must_use]
     pub fn beside(cluster: &'a ClusterState, keeps: impl Fn(&JobId, &Job) -> u64) -> Self {
+        Self::beside_placed(cluster, &Placed::of(cluster), keeps)
+    }
+
+    /// As [`FreeNodes::beside`], for containers found before.
+    #[must_use]
+    pub fn beside_placed(
+        cluster: &'a ClusterState,
+        placed: &Placed<'a>,
+        keeps: impl Fn(&JobId, &Job) -> u64,
+    ) -> Self {
         let mut free = Self::empty(&cluster.nodes);
-        let usable = cluster.nodes.usable().enumerate();
-        let usable: BTreeMap<&NodeId, _> = usable
-            .map(|(index, (name, node))| (name, (index, node)))
-            .collect();
-        for (id, job) in cluster.jobs.iter() {
-            let Some(assignment) = job.assignment.as_ref().filter(|_| !unplaced(job)) else {
-                continue;
-            };
-            let keeps = usize::try_from(keeps(id, job)).unwrap_or(usize::MAX);
-            if keeps == 0 {
-                continue;
-            }
-            let gang = Gang::of(&cluster.nodes, job);
-            for (rank, place) in assignment.places.iter().take(keeps) {
-                let Some((index, node)) = usable.get(&place.node) else {
-                    continue;
-                };
-                let role = job.beside.index_at(*rank);
-                let gpus = node.gpus.iter().enumerate();
-                let gpus = gpus.filter(|(_, gpu)| place.gpus.contains(&gpu.uuid));
-                let gpus: Vec<usize> = gpus.map(|(index, _)| index).collect();
-                if let Some(them) = gang.0.get(role.unwrap_or(gang.0.len() - 1)) {
-                    free.nodes[*index].take(them, &gpus);
-                }
-            }
+        for (_, them, place) in placed.kept(keeps) {
+            free.nodes[place.node].take(them, &place.gpus);
         }
         free
     }
@@ -393,6 +386,79 @@ impl<'a> FreeNodes<'a> {
         } else {
             alone
         }
+    }
+}
+
+/// The placed containers of all released jobs on usable nodes: several questions share the search.
+pub struct Placed<'a>(Vec<PlacedJob<'a>>);
+
+struct PlacedJob<'a> {
+    id: &'a JobId,
+    job: &'a Job,
+    gang: Gang,
+    places: Vec<PlacedContainer>,
+}
+
+/// A container on a usable node.
+pub(crate) struct PlacedContainer {
+    /// Its position in the assignment.
+    index: usize,
+    of_type: usize,
+    pub node: usize,
+    /// Its GPUs, if they are known.
+    pub gpus: Vec<usize>,
+}
+
+impl<'a> Placed<'a> {
+    /// Finds the containers.
+    #[must_use]
+    pub fn of(cluster: &'a ClusterState) -> Self {
+        let usable = cluster.nodes.usable().enumerate();
+        let usable: BTreeMap<&NodeId, _> = usable
+            .map(|(index, (name, node))| (name, (index, node)))
+            .collect();
+        let jobs = cluster.jobs.iter().filter_map(|(id, job)| {
+            let assignment = job.assignment.as_ref().filter(|_| !unplaced(job))?;
+            let gang = Gang::of(&cluster.nodes, job);
+            let places = assignment.places.iter().enumerate();
+            let places = places.filter_map(|(index, (rank, place))| {
+                let (number, node) = usable.get(&place.node)?;
+                let role = job.beside.index_at(*rank);
+                let known = node.gpus.iter().enumerate();
+                let known = known.filter(|(_, gpu)| place.gpus.contains(&gpu.uuid));
+                Some(PlacedContainer {
+                    index,
+                    of_type: role.unwrap_or(gang.0.len() - 1),
+                    node: *number,
+                    gpus: known.map(|(index, _)| index).collect(),
+                })
+            });
+            let places = places.collect();
+            Some(PlacedJob {
+                id,
+                job,
+                gang,
+                places,
+            })
+        });
+        Self(jobs.collect())
+    }
+
+    /// Returns the `keeps` lowest ranks of each job that stand on usable nodes, in the order of the jobs.
+    pub(crate) fn kept(
+        &self,
+        keeps: impl Fn(&JobId, &Job) -> u64,
+    ) -> impl Iterator<Item = (&'a Job, &Containers, &PlacedContainer)> {
+        self.0.iter().flat_map(move |job| {
+            let keeps = keeps(job.id, job.job);
+            let keeps = usize::try_from(keeps).unwrap_or(usize::MAX);
+            let kept = job.places.iter();
+            let kept = kept.take_while(move |place| place.index < keeps);
+            kept.filter_map(|place| {
+                let them = job.gang.0.get(place.of_type)?;
+                Some((job.job, them, place))
+            })
+        })
     }
 }
 

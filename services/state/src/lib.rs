@@ -12,13 +12,14 @@
 //!   queues, dominant shares, wide sums.
 //! - [`reservations`]: nodes kept for tenants, jobs or nobody.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
-//! - [`fit`]: placement of gangs on free nodes.
+//! - [`fit`], [`fit_later`]: placement of gangs on free nodes, now and after jobs have ended.
 //! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
 pub mod budgets;
 pub mod builds;
 pub mod cluster;
 pub mod fit;
+pub mod fit_later;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;
@@ -49,7 +50,8 @@ pub mod usage;
 pub use budgets::{Allowance, Budgets, Spending, Spent};
 pub use builds::{Builds, Gate};
 pub use cluster::ClusterState;
-pub use fit::{FreeNode, FreeNodes, Gang};
+pub use fit::{FreeNode, FreeNodes, Gang, Placed};
+pub use fit_later::{FreeLater, GangLater};
 pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
 pub use incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};

@@ -21,7 +21,7 @@ use dormouse_messages::policy::{Allocation, Queue};
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
 use dormouse_state::fit::{NodeSet, outside, unplaced};
-use dormouse_state::{ClusterState, FreeNodes, Gang, Job, Queues};
+use dormouse_state::{ClusterState, FreeLater, FreeNodes, Gang, Job, Placed, Queues};
 
 use super::head::{Certain, Head};
 
@@ -86,9 +86,14 @@ pub struct Room<'a> {
     /// By demand: true if some node fits one container.
     fits_node: BTreeMap<Amounts, bool>,
     now: Timestamp,
-    /// Ends by time limit with freed amounts, in order.
-    ends: Option<Vec<(Timestamp, Amounts)>>,
+    ends: Option<Ends>,
+    placed: OnceCell<Placed<'a>>,
+    /// Free next to unmovable containers, as jobs end.
+    later: OnceCell<FreeLater<'a>>,
 }
+
+/// Ends by time limit in order, each with the amounts freed by it and all before.
+type Ends = Vec<(Timestamp, Amounts)>;
 
 impl<'a> Room<'a> {
     /// Starts from the released jobs.
@@ -103,12 +108,14 @@ impl<'a> Room<'a> {
             fits_node: BTreeMap::new(),
             now,
             ends: None,
+            placed: OnceCell::new(),
+            later: OnceCell::new(),
         }
     }
 
     /// On demand, because sums suffice for a full cluster.
     fn nodes(&self) -> &Nodes<'a> {
-        let new = || Nodes::new(self.queues, self.empty());
+        let new = || Nodes::new(self.queues, self.placed(), self.empty());
         self.nodes.get_or_init(new)
     }
 
@@ -141,45 +148,46 @@ impl<'a> Room<'a> {
     /// Returns the head's start if all jobs run to their limits; `None` if too little is freed. Unstarted
     /// jobs count as running from now.
     pub fn start_of(&mut self, head: &Head) -> Option<Timestamp> {
-        let mut freed = Amounts::new();
         let ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
-        let by_sums = ends.iter().position(|(_, amounts)| {
-            freed.add(amounts, 1);
-            self.short_beside(head, &freed).next().is_none()
-        });
-        let start = by_sums.and_then(|first| {
-            let later = &ends[first..];
-            let is_too_early = |(at, _): &(Timestamp, Amounts)| !self.fits_at(head, *at);
-            later
-                .get(later.partition_point(is_too_early))
-                .map(|(at, _)| *at)
-        });
+        let is_short = |(_, freed): &(Timestamp, Amounts)| {
+            let mut short = self.short_beside(head, freed);
+            short.next().is_some()
+        };
+        let later = &ends[ends.partition_point(is_short)..];
+        let gang = self.later().of(&head.gang);
+        let is_too_early = |(at, _): &(Timestamp, Amounts)| !gang.fits(*at);
+        let start = later.get(later.partition_point(is_too_early));
+        let start = start.map(|(at, _)| *at);
         self.ends = Some(ends);
         start
     }
 
-    /// Reports whether the head fits once jobs limited to `at` have ended.
-    fn fits_at(&self, head: &Head, at: Timestamp) -> bool {
-        let keeps = |_: &JobId, job: &Job| {
-            let ends = job.would_end_at(self.now);
-            if ends.is_some_and(|ends| ends <= at) {
-                0
-            } else {
-                pinned(&self.queues.cluster, job)
-            }
-        };
-        FreeNodes::beside(&self.queues.cluster, keeps).fits(&head.gang, &None)
+    fn later(&self) -> &FreeLater<'a> {
+        let cluster = &self.queues.cluster;
+        let keeps = |_: &JobId, job: &Job| pinned(cluster, job);
+        let new = || FreeLater::new(cluster, self.placed(), keeps, self.now);
+        self.later.get_or_init(new)
     }
 
-    fn look_at_limits(&self) -> Vec<(Timestamp, Amounts)> {
+    fn placed(&self) -> &Placed<'a> {
+        let new = || Placed::of(&self.queues.cluster);
+        self.placed.get_or_init(new)
+    }
+
+    fn look_at_limits(&self) -> Ends {
         let limited = self.queues.limited.iter();
         let limited = limited.filter_map(|id| {
             let kept = self.queues.committed_of(self.queues.jobs.get(id)?);
             let ends_at = self.queues.cluster.jobs.get(id)?.would_end_at(self.now)?;
             (!kept.is_empty()).then_some((ends_at, kept))
         });
-        let mut ends: Vec<(Timestamp, Amounts)> = limited.collect();
+        let mut ends: Ends = limited.collect();
         ends.sort();
+        let mut freed = Amounts::new();
+        for (_, amounts) in &mut ends {
+            freed.add(amounts, 1);
+            amounts.clone_from(&freed);
+        }
         ends
     }
 
@@ -289,7 +297,7 @@ impl<'a> Room<'a> {
                 pinned(&self.queues.cluster, job)
             }
         };
-        FreeNodes::beside(&self.queues.cluster, keeps).fits(&head.gang, &None)
+        FreeNodes::beside_placed(&self.queues.cluster, self.placed(), keeps).fits(&head.gang, &None)
     }
 
     fn short_of_room(&self, head: &Head) -> BTreeSet<Resource> {
@@ -421,7 +429,11 @@ impl<'a> Room<'a> {
             let at = self.now.plus_ms(limit_ms);
             let mut ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
             let place = ends.partition_point(|(other, _)| *other <= at);
-            ends.insert(place, (at, head.needs.clone()));
+            let before = place.checked_sub(1).map(|last| ends[last].1.clone());
+            ends.insert(place, (at, before.unwrap_or_default()));
+            for (_, freed) in &mut ends[place..] {
+                freed.add(&head.needs, 1);
+            }
             self.ends = Some(ends);
         }
         if self.reserved.as_ref().is_some_and(|it| it.id == head.id) {
@@ -432,7 +444,7 @@ impl<'a> Room<'a> {
 
 impl<'a> Nodes<'a> {
     /// Takes waiting released jobs by precedence.
-    fn new(queues: &'a Queues, empty: &Empty<'a>) -> Self {
+    fn new(queues: &'a Queues, placed: &Placed<'a>, empty: &Empty<'a>) -> Self {
         let cluster = &queues.cluster;
         let least = |id: &JobId, _: &Job| {
             let job = queues.jobs.get(id);
@@ -444,8 +456,9 @@ impl<'a> Nodes<'a> {
         let moves = |job: &Job| job.assignment.is_some() && pinned(cluster, job) == 0;
         let moves = cluster.jobs.values().any(moves);
         let mut nodes = Self {
-            least: FreeNodes::beside(cluster, least),
-            pinned: moves.then(|| FreeNodes::beside(cluster, |_, job| pinned(cluster, job))),
+            least: FreeNodes::beside_placed(cluster, placed, least),
+            pinned: moves
+                .then(|| FreeNodes::beside_placed(cluster, placed, |_, job| pinned(cluster, job))),
             kept: Vec::new(),
         };
         let waits = |(id, job): &(&JobId, &Job)| {

@@ -43,8 +43,8 @@ pub struct Closed {
 impl Closed {
     fn holds(&self, job: &Passing<'_>, now: Timestamp) -> bool {
         self.below.is_none_or(|class| job.class < class)
-            && !job.ends_by(self.until, now)
             && demanded(job.demand, job.beside).any(|it| self.lacks.contains(it))
+            && !job.ends_by(self.until, now)
     }
 }
 

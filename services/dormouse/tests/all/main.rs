@@ -19,6 +19,7 @@ mod full_disk;
 mod garbage;
 mod gateway;
 mod holders;
+mod import;
 mod jaeger;
 mod layout;
 mod lives;

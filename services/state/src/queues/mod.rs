@@ -357,7 +357,10 @@ impl Queues {
     /// Returns the remaining run time under the job's time limit.
     #[must_use]
     pub fn left_ms(&self, id: &JobId) -> Option<u64> {
-        self.cluster.job(id)?.limits.left_ms()
+        // Mostly asked of queued jobs.
+        let queued = self.cluster.queued.get(id);
+        let job = queued.or_else(|| self.cluster.jobs.get(id))?;
+        job.limits.left_ms()
     }
 
     /// Returns the amounts to start with.

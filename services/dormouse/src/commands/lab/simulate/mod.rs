@@ -9,7 +9,7 @@ mod faults;
 mod mixed;
 mod runs;
 mod serving;
-mod table;
+pub(super) mod table;
 
 use std::path::Path;
 
