@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::steps::Steps;
 use crate::timelines::Metric;
+use dormouse_state::ClusterState;
 
 /// The newest scores, of which the timelines show means.
 const SCORES: usize = 500;
@@ -57,22 +58,25 @@ pub struct Forecasts {
 }
 
 impl Forecasts {
-    pub(crate) fn evolve(&mut self, fact: &Fact<'_>) {
+    pub(crate) fn evolve(&mut self, fact: &Fact<'_>, cluster: &ClusterState) {
         match fact.event() {
-            Some(Event::StartsForecast(event)) => self.told(event, fact.at),
+            Some(Event::StartsForecast(event)) => self.told(event, fact.at, cluster),
             Some(Event::PartitionStarted(event)) => {
                 if let Some(told) = self.waiting.remove(&event.job) {
                     self.score(&told, fact.at);
                 }
             }
+            Some(Event::JobCompleted(event)) => drop(self.waiting.remove(&event.job)),
             Some(Event::JobCancelled(event)) => drop(self.waiting.remove(&event.job)),
             Some(Event::JobFailed(event)) => drop(self.waiting.remove(&event.job)),
             _ => {}
         }
     }
 
-    fn told(&mut self, event: &StartsForecast, at: Timestamp) {
-        for start in &event.starts {
+    /// A job may have started during its simulation.
+    fn told(&mut self, event: &StartsForecast, at: Timestamp, cluster: &ClusterState) {
+        let waits = |job: &JobId| cluster.job(job).is_some_and(|it| !it.ever_started());
+        for start in event.starts.iter().filter(|it| waits(&it.job)) {
             let told = self.waiting.entry(start.job.clone()).or_default();
             if told.len() == TOLD {
                 told.pop();
@@ -84,7 +88,11 @@ impl Forecasts {
 
     fn score(&mut self, told: &[Told], started: Timestamp) {
         for Told { at, start } in told {
-            let after = start.earliest.is_some_and(|earliest| earliest <= started);
+            // Beyond the simulations, nothing was said.
+            let Some(earliest) = start.earliest else {
+                continue;
+            };
+            let after = earliest <= started;
             let before = start.latest.is_none_or(|latest| started <= latest);
             let error_s = start.likely.map(|it| it.seconds_since(started).abs());
             self.scores.push_back(Score {
@@ -114,8 +122,8 @@ impl Forecasts {
     pub fn calibration(&self) -> Calibration {
         let all = self.scores.len().max(1) as f64;
         let inside = self.scores.iter().filter(|it| it.inside).count() as f64;
-        let part = |it: &Score| it.error_s.map_or(f64::MAX, |error_s| error_s / it.wait_s);
-        let mut errors: Vec<f64> = self.scores.iter().map(part).collect();
+        let part = |it: &Score| Some(it.error_s? / it.wait_s);
+        let mut errors: Vec<f64> = self.scores.iter().filter_map(part).collect();
         errors.sort_by(f64::total_cmp);
         Calibration {
             scored: self.scored,
@@ -175,39 +183,18 @@ pub fn words(start: &StartForecast, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::events::PartitionStarted;
-    use dormouse_messages::{Envelope, Fold as _, Recorded, Sequence, Writer};
+    use dormouse_messages::Sequence;
+    use dormouse_state::history::{History, at, job};
 
     use super::*;
     use crate::ReadModel;
 
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_micros(seconds * 1_000_000)
-    }
-
-    fn told(model: &mut ReadModel, sequence: u64, now: i64, event: impl Into<Event>) {
-        let event = event.into();
-        let writer = event.writers()[0];
-        model.evolve(&Recorded {
-            sequence: Sequence(sequence),
-            stored_at: at(now),
-            writer,
-            envelope: Envelope::new(
-                sequence.to_string(),
-                Writer::Optimizer,
-                at(now),
-                None,
-                event,
-            ),
-        });
-    }
-
-    fn forecast(job: &str, from: i64, to: i64) -> StartsForecast {
+    fn forecast(from: i64, to: i64) -> StartsForecast {
         StartsForecast {
             asof: Sequence(1),
             draws: 9,
             starts: vec![StartForecast {
-                job: job.parse().expect("a job"),
+                job: job("ads/a"),
                 earliest: Some(at(from)),
                 likely: Some(at(i64::midpoint(from, to))),
                 latest: Some(at(to)),
@@ -215,27 +202,26 @@ mod tests {
         }
     }
 
+    /// Events come a second after each other: the job starts at 11.
     #[test]
     fn every_forecast_is_scored_when_the_job_starts() {
-        let mut model = ReadModel::default();
-        told(&mut model, 1, 0, forecast("ads/a", 100, 300));
-        told(&mut model, 2, 50, forecast("ads/a", 500, 700));
-        let start = model.forecasts.of(&"ads/a".parse().expect("a job"));
-        let start = start.expect("a forecast").clone();
-        assert_eq!(words(&start, at(50)), "starts in 8 min to 11 min (80 %)");
-        let started = PartitionStarted {
-            job: "ads/a".parse().expect("a job"),
-            epoch: dormouse_messages::Epoch(1),
-            incarnation: dormouse_messages::Incarnation(1),
-            containers: 1,
-            resumed_from: None,
-            basis: None,
-        };
-        let mut forecasts = model.forecasts.clone();
-        forecasts.score(&forecasts.waiting[&started.job].clone(), at(250));
-        let found = forecasts.calibration();
-        // The second interval was missed; |200 − 250| ÷ 250 and |600 − 250| ÷ 200.
-        assert_eq!((found.scored, found.inside, found.error), (2, 0.5, 1.75));
-        told(&mut model, 3, 250, started);
+        let mut history = History::default();
+        history.join("n0", 1).submit("ads/a").release("ads/a");
+        history.push(forecast(8, 12)).push(forecast(500, 700));
+        let waits: ReadModel = history.fold();
+        let start = waits.forecasts.of(&job("ads/a")).expect("a forecast");
+        assert_eq!(words(start, at(20)), "starts in 8 min to 11 min (80 %)");
+        history
+            .allocate(1, &[("ads/a", 0, 1)], &[])
+            .place(1, "ads/a", 1, &[("n0", 1)])
+            .request_start(1, "ads/a", 1, 1)
+            .container_started("ads/a", 1, 0, "n0")
+            .started(1, "ads/a", 1, 1);
+        // Simulations take time: this one is of a job that has started.
+        history.push(forecast(500, 700));
+        let started: ReadModel = history.fold();
+        assert_eq!(started.forecasts.of(&job("ads/a")), None);
+        let found = started.forecasts.calibration();
+        assert_eq!((found.scored, found.inside), (2, 0.5));
     }
 }

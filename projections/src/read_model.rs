@@ -65,7 +65,7 @@ impl Fold for ReadModel {
         self.notebooks.evolve(fact);
         self.services.evolve(fact);
         self.keys.evolve(fact);
-        self.forecasts.evolve(fact);
+        self.forecasts.evolve(fact, &self.queues.cluster);
         self.timelines.evolve(fact);
         let resized = changes_nodes(event);
         if resized {

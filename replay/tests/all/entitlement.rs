@@ -292,3 +292,75 @@ fn a_removed_reservation_gives_its_nodes_back() {
     let completed = when(&engine, "ads/a", "completed").expect("completed");
     assert!(completed > started.seconds_since(at(0)), "{completed}");
 }
+
+#[test]
+fn a_used_budget_holds_jobs_of_every_resource_and_lets_others_start() {
+    let mut engine = cluster(Policy::default());
+    budget(&mut engine, 0, "memory=1Gih/day", AtLimit::Preempt);
+    let eater = r#"{"name":"eater","command":{"start":["a"]},"demand":{"cpu":1,"memory":"8Gi"},"checkpoint":{"mode":"exit"}}"#;
+    send(&mut engine, 10, "ads", "submit", eater);
+    engine.model("ads/eater".parse().expect("a job"), ModelJob::linear(1e9));
+    for number in 0..20 {
+        submit(
+            &mut engine,
+            2_000 + number,
+            &format!("ads/c{number}"),
+            (1, 1),
+            "",
+        );
+    }
+    submit(&mut engine, 2_100, "lab/b", (16, 16), "");
+    run(&mut engine, 6_000);
+    assert_eq!(when(&engine, "ads/c0", "released"), None);
+    let lab = when(&engine, "lab/b", "completed").expect("completed");
+    assert!(lab < 2_300.0, "{lab}");
+}
+
+#[test]
+fn two_reservations_of_amounts_have_nodes_of_their_own() {
+    let mut engine = cluster(Policy::default());
+    for (name, tenant) in [("one", "ads"), ("two", "lab")] {
+        let settings = Reservation {
+            nodes: Default::default(),
+            amounts: "cpu=8".parse().expect("amounts"),
+            from: at(600),
+            length_s: 1_200,
+            every_s: None,
+            lead_s: 60,
+            tenants: [tenant.parse().expect("a tenant")].into(),
+            jobs: Default::default(),
+            reason: None,
+        };
+        let reservation = name.parse().expect("a name");
+        let event = ReservationConfigured {
+            reservation,
+            settings,
+        };
+        engine.at(at(0), Action::Operator(event.into()));
+    }
+    submit(&mut engine, 700, "ads/a", (8, 8), "");
+    submit(&mut engine, 700, "lab/b", (8, 8), "");
+    run(&mut engine, 1_000);
+    assert_eq!(on_node(&engine, "n0", 750).len(), 1);
+    assert_eq!(on_node(&engine, "n1", 750).len(), 1);
+}
+
+#[test]
+fn nobody_runs_over_a_reservation_by_a_longer_limit() {
+    let mut engine = cluster(Policy::default());
+    reservation(&mut engine, 0, 3_600, 1_800, |it| {
+        it.nodes.insert("n1".parse().expect("a node"));
+    });
+    let short = r#"{"name":"short","kind":"batch","command":{"start":["a"]},"demand":{"cpu":6},"time_limit_s":1800}"#;
+    send(&mut engine, 10, "ads", "submit", short);
+    engine.model("ads/short".parse().expect("a job"), ModelJob::linear(1e6));
+    for (second, limit_s) in [(100, 0), (110, 7_200), (120, 2_400)] {
+        let longer = format!(r#"{{"job":"short","time_limit_s":{limit_s}}}"#);
+        send(&mut engine, second, "ads", "revise", &longer);
+    }
+    run(&mut engine, 3_700);
+    let reserved = crate::tenants::refusals(&engine);
+    let reserved = reserved.iter().filter(|(code, _)| code == "reserved");
+    assert_eq!(reserved.count(), 2);
+    assert_eq!(on_node(&engine, "n0", 3_650), [""; 0]);
+}

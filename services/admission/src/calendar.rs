@@ -1,6 +1,6 @@
 //! Changes that time makes: the levels of budgets and the phases of reservations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::budget::HOUR_MS;
 use dormouse_messages::events::{BudgetLevelChanged, ReservationPhaseChanged};
@@ -43,15 +43,32 @@ fn levels(state: &ClusterState, now: Timestamp) -> impl Iterator<Item = Proposal
 }
 
 fn phases(state: &ClusterState, now: Timestamp) -> impl Iterator<Item = Proposal> {
+    // Nodes chosen by this decision, with their time.
+    let mut chosen: Vec<(Occurrence, Vec<NodeId>)> = Vec::new();
     state.reservations.iter().filter_map(move |(name, it)| {
         let occurrence = it.settings.occurrence(now);
-        if it.occurrence == Some(occurrence) {
+        if it.occurrence == Some(occurrence) && !it.reconfigured {
             return None;
         }
+        let others = state
+            .reservations
+            .iter()
+            .filter(|(other, _)| *other != name);
+        let others = others.map(|(_, other)| {
+            let named = other.settings.nodes.iter().chain(&other.nodes);
+            (other.settings.occurrence(now), named.cloned().collect())
+        });
+        let others = others.chain(chosen.iter().cloned());
+        let taken: BTreeSet<NodeId> = others
+            .filter(|(other, _): &(Occurrence, Vec<NodeId>)| overlap(*other, occurrence))
+            .flat_map(|(_, nodes)| nodes)
+            .collect();
+        let nodes = nodes(state, it, occurrence, &taken);
+        chosen.push((occurrence, nodes.clone()));
         let event = ReservationPhaseChanged {
             reservation: name.clone(),
             phase: occurrence.phase,
-            nodes: nodes(state, it, occurrence),
+            nodes,
             from: occurrence.from,
             until: occurrence.until,
             basis: None,
@@ -60,14 +77,26 @@ fn phases(state: &ClusterState, now: Timestamp) -> impl Iterator<Item = Proposal
     })
 }
 
-/// Returns the nodes of an occurrence. Those of an amount are chosen once for each: usable nodes, first those
-/// with the fewest containers that cannot move, until they have the amount.
-fn nodes(state: &ClusterState, it: &ReservationState, now: Occurrence) -> Vec<NodeId> {
+fn overlap(one: Occurrence, other: Occurrence) -> bool {
+    one.from < other.until && other.from < one.until
+}
+
+/// Returns the nodes of an occurrence. Those of an amount are chosen for each, and again if one is not usable
+/// any more: nodes that no other reservation has then, first those that it has, then those with the fewest
+/// containers that cannot move, until they have the amount.
+fn nodes(
+    state: &ClusterState,
+    it: &ReservationState,
+    now: Occurrence,
+    taken: &BTreeSet<NodeId>,
+) -> Vec<NodeId> {
     let settings = &it.settings;
     if !settings.nodes.is_empty() {
         return settings.nodes.iter().cloned().collect();
     }
-    if it.occurrence.is_some_and(|before| before.from == now.from) {
+    let same = it.occurrence.is_some_and(|before| before.from == now.from);
+    let usable = |node: &NodeId| state.nodes.is_usable(node);
+    if same && !it.reconfigured && it.nodes.iter().all(usable) {
         return it.nodes.clone();
     }
     let pinned = pinned(state);
@@ -78,9 +107,12 @@ fn nodes(state: &ClusterState, it: &ReservationState, now: Occurrence) -> Vec<No
     let mut usable: Vec<(&NodeId, &Node)> = state
         .nodes
         .usable()
-        .filter(|(_, node)| has_any(node))
+        .filter(|(name, node)| has_any(node) && !taken.contains(*name))
         .collect();
-    usable.sort_by_key(|(name, _)| (pinned.get(name).copied().unwrap_or(0), *name));
+    usable.sort_by_key(|(name, _)| {
+        let has = it.nodes.contains(name);
+        (!has, pinned.get(name).copied().unwrap_or(0), *name)
+    });
     let mut sum = Amounts::new();
     let lacks = |sum: &Amounts| settings.amounts.first_short(sum, 1).is_some();
     let mut chosen = Vec::new();

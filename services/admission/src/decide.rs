@@ -36,7 +36,7 @@ use crate::decode::{decode, full_name};
 use crate::gpu;
 use crate::limits::{
     Beyond, check_budget, check_dependencies, check_grants, check_job_weight, check_partition,
-    check_tenant, class_of, of_no_node,
+    check_reservations, check_tenant, class_of, of_no_node,
 };
 use crate::measured;
 use crate::parse::parse_job;
@@ -436,6 +436,7 @@ impl<'a> Intake<'a> {
             .and_then(|()| check_priority(document.priority.unwrap_or(0)))
             .and_then(|()| check_limit("time_limit_s", document.time_limit_s))
             .and_then(|()| check_limit("queue_limit_s", document.queue_limit_s))
+            .and_then(|()| check_reservations(queues, &job, document.time_limit_s))
             .and(may_hold)
             .map_err(|refusal| (Some(job.clone()), refusal))?;
         let gpu_limit = gpu::revised(document.gpu_limit.as_ref(), &live.demand)

@@ -158,6 +158,30 @@ pub fn check_partition(
     Err(Refusal::new(above.code(), reason))
 }
 
+/// Checks that a job which cannot move does not get a time limit beyond a reservation of its nodes.
+pub fn check_reservations(
+    queues: &Queues,
+    id: &JobId,
+    time_limit_s: Option<u32>,
+) -> Result<(), Refusal> {
+    let Some((job, limit_s)) = queues.cluster.jobs.get(id).zip(time_limit_s) else {
+        return Ok(());
+    };
+    let limit_ms = u64::from(limit_s) * 1000;
+    let since = job.running_since().filter(|_| limit_s > 0);
+    let ends = since.map(|since| since.plus_ms(limit_ms.saturating_sub(job.limits.ran_ms)));
+    let into = queues.cluster.reservations.runs_into(id, job, ends);
+    match into.filter(|_| !job.is_adjustable()) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!(
+                "time_limit_s: it runs on nodes that the reservation {name} takes before that, and cannot move; choose a limit that ends before (`dormouse reservation list`)"
+            );
+            Err(Refusal::new("reserved", reason))
+        }
+    }
+}
+
 /// Checks that a period of the tenant's budget may hold the job.
 pub fn check_budget(queues: &Queues, tenant: &str, spec: &JobSpec) -> Result<(), Refusal> {
     let Some(spending) = queues.cluster.budgets.get(tenant) else {

@@ -52,7 +52,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 17;
+    const VERSION: u32 = 18;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = self.queues.fold(recorded) else {

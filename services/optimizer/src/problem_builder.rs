@@ -222,7 +222,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         urgency: job.urgency,
         has_checkpoint: job.checkpoint.is_some() || job.mode != CheckpointMode::None,
         static_containers: Some(job.static_containers.unwrap_or(job.containers.max)),
-        needs: job.needs.clone(),
+        needs: state.needs_at(id, job, now),
         gpu_parts: state.nodes.gpu_parts(&job.container_type()),
         precedence: Precedence {
             class: job.precedence.value(),

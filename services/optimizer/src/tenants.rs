@@ -93,15 +93,8 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
     for (tenant, jobs) in by_tenant {
         let most = state.tenants.grants.max_containers(tenant);
         let quota = state.tenants.quota(tenant);
-        if state.budgets.holds(tenant) {
-            // A used budget lets nothing grow.
-            let stays = jobs
-                .iter()
-                .map(|(id, job)| (*id, least(state, job).max(present(job))));
-            caps.extend(stays);
-            continue;
-        }
-        if quota.is_none() && most.is_none() {
+        let holds = state.budgets.holds(tenant);
+        if quota.is_none() && most.is_none() && !holds {
             continue;
         }
         let mut left = Left::of(quota, most);
@@ -110,7 +103,12 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
             let least = least(state, job);
             caps.insert(*id, left.grant(&job.demand, least, 0, true));
         }
-        for upto in [present, |job: &Job| job.containers.max] {
+        // A used budget lets nothing grow.
+        let upto = if holds { 1 } else { 2 };
+        for upto in [present, |job: &Job| job.containers.max]
+            .into_iter()
+            .take(upto)
+        {
             for (id, job) in &jobs {
                 if let Some(cap) = caps.get_mut(*id) {
                     *cap = left.grant(&job.demand, upto(job), *cap, false);

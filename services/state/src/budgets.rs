@@ -242,6 +242,8 @@ impl Spending {
 /// The part of a tenant's budget that running jobs leave to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowance {
+    /// The used resource: nothing starts.
+    closed: Option<Resource>,
     left: BTreeMap<Resource, u128>,
     now: Timestamp,
     until: Option<Timestamp>,
@@ -250,7 +252,9 @@ pub struct Allowance {
 impl Allowance {
     pub(crate) fn new(spending: &Spending, now: Timestamp) -> Self {
         let spending = spending.at(now);
+        let used = spending.spent().find(|it| it.level() == BudgetLevel::Used);
         Self {
+            closed: used.map(|it| it.resource),
             left: spending
                 .spent()
                 .map(|it| (it.resource.clone(), it.left()))
@@ -260,23 +264,30 @@ impl Allowance {
         }
     }
 
-    /// Returns the first resource of which too little is left for a job with these amounts, for its remaining
-    /// time limit or until the period ends. A job without a time limit needs a rest.
+    /// Returns the used resource, or the first of which too little is left for a job with these amounts, for its
+    /// remaining time limit or until the period ends.
     #[must_use]
     pub fn over(&self, needs: &Amounts, limit_ms: Option<u64>) -> Option<&Resource> {
         let over = |(resource, left): &(&Resource, &u128)| {
-            let needs = needs.get(resource);
-            needs > 0 && (**left == 0 || self.at_least(needs, limit_ms) > **left)
+            self.at_least(needs.get(resource), limit_ms) > **left
         };
-        self.left.iter().find(over).map(|(resource, _)| resource)
+        let over = self.left.iter().find(over).map(|(resource, _)| resource);
+        self.closed.as_ref().or(over)
+    }
+
+    /// Returns the end of the period.
+    #[must_use]
+    pub const fn until(&self) -> Option<Timestamp> {
+        self.until
     }
 
     /// Reserves the least that a job may use.
     pub fn take(&mut self, needs: &Amounts, limit_ms: Option<u64>) {
-        let until = self.until.map(|until| until.ms_since(self.now));
-        for (resource, left) in &mut self.left {
-            let least = at_least(needs.get(resource), limit_ms, until);
-            *left = left.saturating_sub(least);
+        for (resource, amount) in needs.iter() {
+            let least = self.at_least(amount, limit_ms);
+            if let Some(left) = self.left.get_mut(resource) {
+                *left = left.saturating_sub(least);
+            }
         }
     }
 

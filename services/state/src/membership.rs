@@ -6,7 +6,7 @@ use dormouse_messages::events::{
     Gpu, NodeDrained, NodeFaulted, NodeJoined, NodeLabelled, NodeQuarantined,
 };
 use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
-use dormouse_messages::reservation::is_reserved;
+use dormouse_messages::reservation::{is_of_reservations, is_reserved};
 use dormouse_messages::{Amounts, AuxiliaryRoles, Needs, NodeId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -94,13 +94,17 @@ impl NodeLabels {
                     .or_insert_with(|| first.model.clone());
             }
         }
-        self.own = (labels, event.taints.clone());
+        let own = event.taints.iter().filter(|it| !is_of_reservations(it));
+        self.own = (labels, own.cloned().collect());
     }
 
     /// Adds the operator's part.
     pub fn labelled(&mut self, event: &NodeLabelled) {
         self.labels.extend(event.labels.clone());
-        self.taints.extend(event.taints.clone());
+        let taints = event.taints.iter();
+        let taints = taints.filter(|(it, _)| !is_of_reservations(it));
+        self.taints
+            .extend(taints.map(|(it, is_put)| (it.clone(), *is_put)));
     }
 
     /// Returns the effective labels and taints.

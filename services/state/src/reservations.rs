@@ -21,6 +21,8 @@ pub struct ReservationState {
     pub settings: Reservation,
     /// The event that configured it.
     pub configured: Sequence,
+    /// Configured since the newest report.
+    pub reconfigured: bool,
     /// As the log names it; `None` before the first report.
     pub occurrence: Option<Occurrence>,
     /// The nodes of the occurrence.
@@ -75,6 +77,24 @@ impl Reservations {
         self.0.iter()
     }
 
+    /// Returns the first reservation for others that begins before a job's end, on nodes that the job has.
+    #[must_use]
+    pub fn runs_into(
+        &self,
+        id: &JobId,
+        job: &Job,
+        ends: Option<Timestamp>,
+    ) -> Option<&ReservationId> {
+        let on = |node: &NodeId| job.held().any(|(it, _)| it == node);
+        let into = |(_, it): &(&ReservationId, &ReservationState)| {
+            let from = it.occurrence.map(|it| it.from);
+            let later = from.is_some_and(|from| ends.is_none_or(|ends| ends > from));
+            let is_over = it.phase() == Some(ReservationPhase::Over);
+            later && !is_over && !it.settings.is_for(id) && it.nodes.iter().any(on)
+        };
+        self.0.iter().find(into).map(|(name, _)| name)
+    }
+
     /// Iterates over the reservations of a node.
     pub fn of_node<'a>(
         &'a self,
@@ -84,11 +104,18 @@ impl Reservations {
     }
 
     pub(crate) fn configured(&mut self, event: &ReservationConfigured, at: Sequence) {
+        // Its nodes stay reserved until the next report.
+        let before = self.0.remove(&event.reservation);
+        let (occurrence, nodes) = match before {
+            Some(before) => (before.occurrence, before.nodes),
+            None => (None, Vec::new()),
+        };
         let state = ReservationState {
             settings: event.settings.clone(),
             configured: at,
-            occurrence: None,
-            nodes: Vec::new(),
+            reconfigured: true,
+            occurrence,
+            nodes,
         };
         self.0.insert(event.reservation.clone(), state);
     }
@@ -99,6 +126,7 @@ impl Reservations {
 
     pub(crate) fn phase_changed(&mut self, event: &ReservationPhaseChanged) {
         if let Some(state) = self.0.get_mut(&event.reservation) {
+            state.reconfigured = false;
             state.nodes.clone_from(&event.nodes);
             state.occurrence = Some(Occurrence {
                 phase: event.phase,

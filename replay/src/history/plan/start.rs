@@ -30,6 +30,9 @@ const MOST_RIVALS: u32 = 40;
 /// Events of one simulation of all starts: the jobs that start later are beyond its reach.
 const MOST_EVENTS: usize = 50_000;
 
+/// A month: nobody plans with a later start.
+const HORIZON_MS: u64 = 31 * 86_400_000;
+
 /// Runs the fork forward until the job starts, `draws` times.
 pub fn start(
     history: &History,
@@ -109,6 +112,7 @@ fn starts(
     draws: u32,
 ) -> Result<BTreeMap<JobId, Vec<f64>>, WhatifError> {
     let rivals = Rivals::of(forked);
+    let horizon = forked.now.plus_ms(HORIZON_MS);
     let mut random = Random::new(1);
     let mut starts: BTreeMap<JobId, Vec<f64>> = BTreeMap::new();
     for _ in 0..draws.max(1) {
@@ -127,7 +131,7 @@ fn starts(
                 let after = kept.at().seconds_since(forked.now);
                 starts.entry(event.job.clone()).or_default().push(after);
             }
-            left.is_empty() || events > MOST_EVENTS
+            left.is_empty() || events > MOST_EVENTS || kept.at() > horizon
         })?;
         for job in left {
             starts.entry(job).or_default().push(f64::INFINITY);

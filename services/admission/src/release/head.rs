@@ -15,10 +15,10 @@ pub struct Certain {
 }
 
 impl Certain {
-    /// Reports whether the tenant's budget has no room for the head.
-    pub fn is_over_budget(&self, head: &Head) -> bool {
-        let allowance = self.allowance.as_ref();
-        allowance.is_some_and(|it| it.over(&head.needs, head.limit_ms).is_some())
+    /// Returns the resource of which the tenant's budget has too little for the head.
+    pub fn over_budget(&self, head: &Head) -> Option<&Resource> {
+        let allowance = self.allowance.as_ref()?;
+        allowance.over(&head.needs, head.limit_ms)
     }
 }
 

@@ -140,7 +140,8 @@ impl<'a> Release<'a> {
             Fit::NoRoom => head.as_ref().and_then(|head| self.room.start_of(head)),
             // The reserved job's start bounds this one's.
             Fit::Reserved => self.room.reserved_start(),
-            Fit::Yes | Fit::OverQuota => None,
+            Fit::OverQuota => self.lines[turn].renewed_at(),
+            Fit::Yes => None,
         };
         let nodes = match (&head, misfit) {
             (Some(head), Fit::NoRoom | Fit::Reserved) => self.room.nodes_of(head),

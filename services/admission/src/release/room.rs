@@ -247,7 +247,7 @@ impl<'a> Room<'a> {
 
     /// Tests a queue's head. For a preempting class, lower classes' capacity is free.
     pub fn fit(&self, certain: &Certain, head: &Head) -> Fit {
-        if self.is_over_containers(certain, head) || certain.is_over_budget(head) {
+        if self.is_over_containers(certain, head) || certain.over_budget(head).is_some() {
             return Fit::OverQuota;
         }
         if let Some(quota) = self.queues.cluster.tenants.quota(head.id.tenant()) {
@@ -285,7 +285,12 @@ impl<'a> Room<'a> {
             || nodes
                 .least
                 .fits(&head.gang, &nodes.open_to(&head.gang, &head.open))
-            || (by_sums && !self.empty().is_held(&head.gang))
+            || (by_sums && !self.is_reserved() && !self.empty().is_held(&head.gang))
+    }
+
+    /// Where nodes are reserved, a job that fits nowhere now may fit later.
+    fn is_reserved(&self) -> bool {
+        !self.queues.cluster.reservations.is_empty()
     }
 
     fn fits_above(&self, head: &Head) -> bool {
@@ -351,9 +356,7 @@ impl<'a> Room<'a> {
                 let competes = head.demanded().filter(|it| reserved.lacks.contains(it));
                 short.chain(competes).cloned().collect()
             }
-            Fit::OverQuota
-                if self.is_over_containers(certain, head) || certain.is_over_budget(head) =>
-            {
+            Fit::OverQuota if self.is_over_containers(certain, head) => {
                 head.demanded().cloned().collect()
             }
             Fit::OverQuota => {
@@ -362,7 +365,8 @@ impl<'a> Room<'a> {
                 let quota = self.queues.cluster.tenants.quota(head.id.tenant());
                 let bounds = quota.into_iter().flat_map(|quota| quota.iter());
                 let exceeded = bounds.filter(|(resource, most)| with.get(resource) > *most);
-                exceeded.map(|(resource, _)| resource.clone()).collect()
+                let exceeded = exceeded.map(|(resource, _)| resource);
+                exceeded.chain(certain.over_budget(head)).cloned().collect()
             }
         }
     }

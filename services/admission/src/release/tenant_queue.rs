@@ -207,6 +207,13 @@ impl<'a> Line<'a> {
         u64::from(self.weight) * self.factor
     }
 
+    /// Returns the beginning of the budget's next period, if the budget holds the first job.
+    pub fn renewed_at(&self) -> Option<Timestamp> {
+        let head = self.head.as_ref()?;
+        self.certain.over_budget(head)?;
+        self.certain.allowance.as_ref()?.until()
+    }
+
     /// Returns the first job next to the tenant's use.
     pub fn waiting(&self) -> Option<(&Certain, &Head)> {
         Some((&self.certain, self.head.as_ref()?))
@@ -233,8 +240,7 @@ impl<'a> Line<'a> {
                 .cluster
                 .tenants
                 .above(self.tenant, one, head.workers);
-            let budget = self.queues.cluster.budgets.get(self.tenant);
-            let never = budget.and_then(|it| it.never_allows(&head.needs, head.limit_ms));
+            let never = self.queues.never_within(&head.id);
             if above.is_none() && never.is_none() && room.could_run(&head) {
                 self.head = Some(head);
                 return;
@@ -300,7 +306,7 @@ impl<'a> Line<'a> {
             .by_ref()
             .find(|(_, id)| !cancelled.contains(id))?;
         let job = queues.jobs.get(id)?;
-        let gang = || gang_of(queues, id, job);
+        let gang = || gang_of(queues, (id, job), self.now);
         let open = self.open(&Passing::of(job, queues.left_ms(id)), gang, room);
         Some(open.map(|open| head_of(queues, (id, job), gang(), open)))
     }
@@ -328,11 +334,13 @@ impl<'a> Line<'a> {
     }
 }
 
-fn gang_of(queues: &Queues, id: &JobId, job: &QueueJob) -> Gang {
+fn gang_of(queues: &Queues, (id, job): (&JobId, &QueueJob), now: Timestamp) -> Gang {
     let known = queues.cluster.job(id);
     let worker = ContainerType {
         demand: job.demand.clone(),
-        needs: known.map(|job| job.needs.clone()).unwrap_or_default(),
+        needs: known
+            .map(|job| queues.cluster.needs_at(id, job, now))
+            .unwrap_or_default(),
     };
     Gang::new(
         &queues.cluster.nodes,

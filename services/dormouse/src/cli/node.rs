@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dormouse_messages::events::Gpu;
 use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_value};
+use dormouse_messages::reservation::is_of_reservations;
 use dormouse_messages::{Amounts, NodeId, Resource};
 use dormouse_node_agent::{LogBounds, Retention, RuntimeKind};
 
@@ -173,7 +174,11 @@ pub fn gpu(text: &str) -> Result<Gpu, String> {
 /// # Errors
 /// Describes the mistake.
 pub fn taint(text: &str) -> Result<String, String> {
-    if is_taint(text) {
+    if is_of_reservations(text) {
+        Err(format!(
+            "{text:?} is of reservations; `dormouse reservation set` keeps a node for tenants, jobs or nobody"
+        ))
+    } else if is_taint(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(

@@ -4,7 +4,7 @@
 //! 2. When something changed and jobs wait, it simulates a fork several times and tells new and changed
 //!    forecasts as `starts.forecast`.
 //! 3. The next forecast waits for twenty times the duration of the last one, so that forecasts take at most a
-//!    twentieth of one core.
+//!    twentieth of one core; after an error, twenty times as long.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,6 +118,19 @@ impl Work {
         }
     }
 
+    /// Adds to a forecast that is not on the log yet.
+    fn tell(&self, mut event: StartsForecast) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = made.take() {
+            let newer = |job: &JobId| event.starts.iter().any(|it| it.job == *job);
+            let older = before.starts.into_iter().filter(|it| !newer(&it.job));
+            let older: Vec<StartForecast> = older.collect();
+            event.starts.extend(older);
+        }
+        *made = Some(event);
+        self.changed.notify_one();
+    }
+
     async fn follow(&self) -> anyhow::Result<()> {
         let mut window = Window::default();
         let mut from = Sequence(1);
@@ -154,11 +167,15 @@ impl Work {
                     (window, forecast)
                 })
                 .await?;
-                next = Wake::now() + (begun.elapsed() * PAUSE).max(LEAST_EVERY);
-                if let Some(event) = forecast? {
-                    let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-                    *made = Some(event);
-                    self.changed.notify_one();
+                let pause = (begun.elapsed() * PAUSE).max(LEAST_EVERY);
+                next = Wake::now() + pause;
+                match forecast {
+                    Ok(Some(event)) => self.tell(event),
+                    Ok(None) => {}
+                    Err(error) => {
+                        next = Wake::now() + pause * PAUSE;
+                        tracing::warn!("starts are not forecast: {error}");
+                    }
                 }
             }
         }
@@ -168,7 +185,8 @@ impl Work {
 /// The log's recent events, and the states before them.
 #[derive(Default)]
 struct Window {
-    base: States,
+    /// `None` for the beginning of the log.
+    base: Option<States>,
     events: VecDeque<Arc<Recorded>>,
     cluster: ClusterState,
     told: BTreeMap<JobId, StartForecast>,
@@ -179,7 +197,7 @@ impl Window {
     fn starting_from(base: States) -> Self {
         Self {
             cluster: base.fork.cluster.clone(),
-            base,
+            base: Some(base),
             ..Self::default()
         }
     }
@@ -189,9 +207,8 @@ impl Window {
         self.has_news |= recorded.event().is_some_and(changes_starts);
         self.events.push_back(recorded);
         if self.events.len() > 2 * WINDOW {
-            for recorded in self.events.drain(..WINDOW) {
-                self.base.read(&recorded);
-            }
+            let base = self.base.get_or_insert_default();
+            self.events.drain(..WINDOW).for_each(|it| base.read(&it));
         }
     }
 
@@ -203,7 +220,8 @@ impl Window {
         if waits.is_empty() {
             return Ok(None);
         }
-        let mut history = History::starting_from(self.base.clone());
+        let base = self.base.clone();
+        let mut history = base.map_or_else(History::default, History::starting_from);
         self.events.iter().for_each(|it| history.read(it));
         let forked = history.fork(ForkAt::Sequence(Sequence(u64::MAX)));
         let now = history.time_at(now);

@@ -56,6 +56,7 @@ impl ClusterState {
             job.on_hold = event.held.unwrap_or(job.on_hold);
             job.requeued &= event.held.is_none();
         }
+        self.tolerates(&event.job);
     }
 
     fn requeued(&mut self, event: &JobRequeued) {

@@ -100,6 +100,7 @@ impl ClusterState {
 
     fn stopped(&mut self, event: &PartitionStopped) {
         self.speeds.runs(&event.job, 0, self.now);
+        self.tolerates(&event.job);
         let has = self.allocation.jobs.get(&event.job);
         let is_sent_back = has.is_none_or(|it| it.containers == 0);
         if let Some(job) = self.jobs.get_mut(&event.job) {

@@ -61,6 +61,7 @@ impl ClusterState {
             OperatorEvent::TenantRemoved(event) => {
                 self.tenants.removed(&event.tenant);
                 self.budget(&event.tenant, |it| it.budgets.removed(&event.tenant));
+                self.triggers();
             }
             OperatorEvent::WebhookConfigured(_)
             | OperatorEvent::KeyCreated(_)

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_messages::{JobId, TenantId};
+use dormouse_messages::reservation::is_of_reservations;
+use dormouse_messages::{JobId, Needs, TenantId, Timestamp};
 
 use super::ClusterState;
 use crate::job::Job;
@@ -33,6 +34,32 @@ impl ClusterState {
         }
         self.relabelled();
         self.triggers_if(!changed.is_empty());
+    }
+
+    /// Gives a job that does not run the tolerations that it has now.
+    pub(super) fn tolerates(&mut self, id: &JobId) {
+        let waits = |job: &&Job| job.running_since().is_none();
+        let Some(job) = self.job(id).filter(|_| !self.reservations.is_empty()) else {
+            return;
+        };
+        let tolerated = self.reservations.tolerated(id, job, self.now);
+        if waits(&job)
+            && let Some(job) = self.job_mut(id)
+        {
+            job.tolerate(&tolerated);
+        }
+    }
+
+    /// Returns a job's needs by the reservations at `now`; they change with time for a job that cannot save.
+    #[must_use]
+    pub fn needs_at(&self, id: &JobId, job: &Job, now: Timestamp) -> Needs {
+        let mut needs = job.needs.clone();
+        if !self.reservations.is_empty() && job.running_since().is_none() {
+            let tolerated = self.reservations.tolerated(id, job, now);
+            needs.tolerations.retain(|it| !is_of_reservations(it));
+            needs.tolerations.extend(tolerated);
+        }
+        needs
     }
 
     /// Changes a tenant's budget, and stops and starts the tenant's training and batch jobs as it says.

@@ -18,7 +18,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 20;
+    const VERSION: u32 = 21;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -341,7 +341,10 @@ impl Queues {
         if let Some(tenant) = self.of(&event.job) {
             tenant.waits.release(since, now);
         }
+        let known = self.cluster.jobs.get(&event.job);
+        let over_budget = known.is_some_and(|job| job.over_budget);
         self.update(&event.job, |job| {
+            job.over_budget = over_budget;
             job.stand = Stand::Released {
                 at: now,
                 given: 0,
