@@ -30,6 +30,10 @@ const MOST_RIVALS: u32 = 40;
 /// Events of one simulation of all starts: the jobs that start later are beyond its reach.
 const MOST_EVENTS: usize = 50_000;
 
+/// The simulation's own error, by the wait: where all run times are alike, the draws are, too.
+const MODEL_ERROR: f64 = 0.02;
+const LEAST_APART_S: f64 = 1.0;
+
 /// A month: nobody plans with a later start.
 const HORIZON_MS: u64 = 31 * 86_400_000;
 
@@ -76,14 +80,16 @@ pub fn forecast(
     }
     let starts = starts(history, forked, &Changes::default(), &jobs, draws)?;
     let forecast = |(job, starts): (JobId, Vec<f64>)| {
-        let at = |part: f64| {
-            let after = Duration::try_from_secs_f64(quantile(&starts, part)?).ok()?;
+        let at = |part: f64, side: f64| {
+            let after = quantile(&starts, part)?;
+            let apart = (after * MODEL_ERROR).max(LEAST_APART_S);
+            let after = Duration::try_from_secs_f64((after + side * apart).max(0.0)).ok()?;
             Some(forked.now.plus_ms(u64::try_from(after.as_millis()).ok()?))
         };
         StartForecast {
-            earliest: at(0.1),
-            likely: at(0.5),
-            latest: at(0.9),
+            earliest: at(0.1, -1.0),
+            likely: at(0.5, 0.0),
+            latest: at(0.9, 1.0),
             job,
         }
     };
