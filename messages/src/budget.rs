@@ -45,6 +45,18 @@ pub enum AtLimit {
     Preempt,
 }
 
+impl AtLimit {
+    /// Describes the consequence to a person.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Warn => "then a warning",
+            Self::Queue => "then no further job starts",
+            Self::Preempt => "then training and batch jobs stop",
+        }
+    }
+}
+
 /// A tenant's budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantBudget {
@@ -181,10 +193,16 @@ impl fmt::Display for TenantBudget {
     }
 }
 
+/// Returns amount-milliseconds as amounts times hours in the log's units, rounded down.
+#[must_use]
+pub fn whole_hours(amount_ms: u128) -> u64 {
+    u64::try_from(amount_ms / u128::from(HOUR_MS)).unwrap_or(u64::MAX)
+}
+
 /// Describes amount-milliseconds as hours: `9812.5` of a GPU, `64Gi` of memory, rounded down.
 #[must_use]
 pub fn hours(resource: &Resource, amount_ms: u128) -> String {
-    let amount = u64::try_from(amount_ms / u128::from(HOUR_MS)).unwrap_or(u64::MAX);
+    let amount = whole_hours(amount_ms);
     match resource {
         Resource::Memory => resource.display(amount >> 20 << 20),
         _ if amount < 10_000 => {

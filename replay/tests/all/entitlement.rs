@@ -38,11 +38,16 @@ fn folded(engine: &Engine) -> ClusterState {
     state
 }
 
-fn containers(engine: &Engine, id: &str, second: u64) -> usize {
+fn folded_at(engine: &Engine, second: u64) -> ClusterState {
     let mut state = ClusterState::default();
     for recorded in engine.log().iter().filter(|it| it.stored_at <= at(second)) {
         state.evolve(recorded);
     }
+    state
+}
+
+fn containers(engine: &Engine, id: &str, second: u64) -> usize {
+    let state = folded_at(engine, second);
     let id: JobId = id.parse().expect("a job");
     state.jobs.get(&id).map_or(0, |job| job.held().count())
 }
@@ -191,10 +196,7 @@ fn phases(engine: &Engine) -> Vec<(f64, ReservationPhase)> {
 
 /// Containers of all jobs on a node at a time.
 fn on_node(engine: &Engine, node: &str, second: u64) -> Vec<String> {
-    let mut state = ClusterState::default();
-    for recorded in engine.log().iter().filter(|it| it.stored_at <= at(second)) {
-        state.evolve(recorded);
-    }
+    let state = folded_at(engine, second);
     let jobs = state.jobs.iter();
     let here = jobs.filter(|(_, job)| job.held().any(|(it, _)| it.as_str() == node));
     here.map(|(id, _)| id.to_string()).collect()

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::budget::HOUR_MS;
+use dormouse_messages::budget::{BudgetLevel, whole_hours};
 use dormouse_messages::events::{BudgetLevelChanged, ReservationPhaseChanged};
 use dormouse_messages::reservation::Occurrence;
-use dormouse_messages::{Amounts, NodeId, Proposal, Timestamp};
-use dormouse_state::{ClusterState, Node, ReservationState};
+use dormouse_messages::{Amounts, NodeId, Proposal, TenantId, Timestamp};
+use dormouse_state::{ClusterState, Node, ReservationState, Spending};
 
 /// Returns at most `most` changes that are due, and the time of the next one.
 pub fn changes(
@@ -14,32 +14,34 @@ pub fn changes(
     now: Timestamp,
     most: usize,
 ) -> (Vec<Proposal>, Option<Timestamp>) {
-    let due = levels(state, now).chain(phases(state, now));
     let budgets = state.budgets.iter();
-    let levels = budgets.filter_map(|(_, spending)| spending.at(now).next_change());
+    let budgets: Vec<_> = budgets
+        .map(|(tenant, before)| (tenant, before.level, before.at(now)))
+        .collect();
+    let changed = budgets
+        .iter()
+        .filter_map(|(tenant, before, spending)| level(tenant, *before, spending));
+    let due = changed.chain(phases(state, now));
+    let levels = budgets.iter().filter_map(|(.., it)| it.next_change());
     let reservations = state.reservations.iter();
     let phases = reservations.filter_map(|(_, it)| it.settings.next_change(now));
     (due.take(most).collect(), levels.chain(phases).min())
 }
 
-fn levels(state: &ClusterState, now: Timestamp) -> impl Iterator<Item = Proposal> {
-    state.budgets.iter().filter_map(move |(tenant, before)| {
-        let spending = before.at(now);
-        let level = spending.level_now();
-        let spent = spending.most_spent().filter(|_| level != before.level)?;
-        let hours =
-            |amount_ms: u128| u64::try_from(amount_ms / u128::from(HOUR_MS)).unwrap_or(u64::MAX);
-        let event = BudgetLevelChanged {
-            tenant: tenant.clone(),
-            level,
-            used: hours(spent.used),
-            budget: hours(spent.limit),
-            resource: spent.resource.name().to_owned(),
-            until: spending.until,
-            basis: None,
-        };
-        Some(Proposal::new(event, spending.configured))
-    })
+/// Returns the change of a level, if the sums have another one than the log names.
+fn level(tenant: &TenantId, before: BudgetLevel, spending: &Spending) -> Option<Proposal> {
+    let level = spending.level_now();
+    let spent = spending.most_spent().filter(|_| level != before)?;
+    let event = BudgetLevelChanged {
+        tenant: tenant.clone(),
+        level,
+        used: whole_hours(spent.used),
+        budget: whole_hours(spent.limit),
+        resource: spent.resource.name().to_owned(),
+        until: spending.until,
+        basis: None,
+    };
+    Some(Proposal::new(event, spending.configured))
 }
 
 fn phases(state: &ClusterState, now: Timestamp) -> impl Iterator<Item = Proposal> {

@@ -209,6 +209,12 @@ impl Deaths {
     }
 }
 
+/// Replaces the tolerations of reservations among others.
+pub(crate) fn replace_tolerated(tolerations: &mut BTreeSet<String>, tolerated: &BTreeSet<String>) {
+    tolerations.retain(|it| !is_of_reservations(it));
+    tolerations.extend(tolerated.iter().cloned());
+}
+
 impl Job {
     /// Returns the job as admitted.
     #[must_use]
@@ -372,12 +378,9 @@ impl Job {
 
     /// Replaces the tolerations of reservations.
     pub(crate) fn tolerate(&mut self, tolerated: &BTreeSet<String>) {
-        let change = |tolerations: &mut BTreeSet<String>| {
-            tolerations.retain(|it| !is_of_reservations(it));
-            tolerations.extend(tolerated.iter().cloned());
-        };
-        change(&mut self.needs.tolerations);
-        self.beside.tolerate(change);
+        replace_tolerated(&mut self.needs.tolerations, tolerated);
+        self.beside
+            .tolerate(|tolerations| replace_tolerated(tolerations, tolerated));
     }
 
     /// Reports whether any start was requested.

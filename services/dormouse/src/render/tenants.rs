@@ -1,7 +1,6 @@
 //! Renders the list of tenants and the page of one.
 
 use comfy_table::{Cell, Row};
-use dormouse_messages::budget::AtLimit;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_projections::queries::{BudgetRow, TenantDetail, TenantRow, TenantsAnswer};
 
@@ -104,11 +103,7 @@ fn balance(row: &TenantRow) -> String {
 }
 
 fn budget(row: &BudgetRow) -> String {
-    let then = match row.budget.at_limit {
-        AtLimit::Warn => "then a warning",
-        AtLimit::Queue => "then no further job starts",
-        AtLimit::Preempt => "then training and batch jobs stop",
-    };
+    let then = row.budget.at_limit.words();
     let ends = row
         .ends_at
         .map(|at| format!("; used up at {} at the present use", date(at)));

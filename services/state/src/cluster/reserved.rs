@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_messages::reservation::is_of_reservations;
 use dormouse_messages::{JobId, Needs, TenantId, Timestamp};
 
 use super::ClusterState;
-use crate::job::Job;
+use crate::job::{Job, replace_tolerated};
 
 impl ClusterState {
     /// Gives nodes and jobs the taints and tolerations of the present reservations. A job that may not stay
@@ -38,14 +37,13 @@ impl ClusterState {
 
     /// Gives a job that does not run the tolerations that it has now.
     pub(super) fn tolerates(&mut self, id: &JobId) {
-        let waits = |job: &&Job| job.running_since().is_none();
-        let Some(job) = self.job(id).filter(|_| !self.reservations.is_empty()) else {
+        if self.reservations.is_empty() {
             return;
-        };
-        let tolerated = self.reservations.tolerated(id, job, self.now);
-        if waits(&job)
-            && let Some(job) = self.job_mut(id)
-        {
+        }
+        let waits = |job: &&Job| job.running_since().is_none();
+        let tolerated = self.job(id).filter(waits);
+        let tolerated = tolerated.map(|job| self.reservations.tolerated(id, job, self.now));
+        if let Some((tolerated, job)) = tolerated.zip(self.job_mut(id)) {
             job.tolerate(&tolerated);
         }
     }
@@ -56,8 +54,7 @@ impl ClusterState {
         let mut needs = job.needs.clone();
         if !self.reservations.is_empty() && job.running_since().is_none() {
             let tolerated = self.reservations.tolerated(id, job, now);
-            needs.tolerations.retain(|it| !is_of_reservations(it));
-            needs.tolerations.extend(tolerated);
+            replace_tolerated(&mut needs.tolerations, &tolerated);
         }
         needs
     }

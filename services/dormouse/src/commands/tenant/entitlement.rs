@@ -163,11 +163,7 @@ pub fn budget(event: &BudgetConfigured) -> String {
     } else {
         ""
     };
-    let then = match budget.at_limit {
-        AtLimit::Warn => "then a warning",
-        AtLimit::Queue => "then no further job starts",
-        AtLimit::Preempt => "then training and batch jobs stop",
-    };
+    let then = budget.at_limit.words();
     format!("budget {budget}{carry}, {then}")
 }
 
