@@ -176,6 +176,24 @@ impl Tasks {
     }
 }
 
+/// The bounds on the global batch of a training job, in samples: its program divides a batch within them among
+/// the containers.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a map such as {min: 64, max: 1024}"
+)]
+pub struct Batch {
+    /// The smallest batch; progress is counted in its steps.
+    #[serde(deserialize_with = "whole")]
+    pub min: u32,
+    /// The largest batch.
+    #[serde(deserialize_with = "whole")]
+    pub max: u32,
+}
+
 /// The way in which a running job saves its state before a resize.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -400,6 +418,9 @@ pub struct JobDocument {
     /// Speed of 1, 2, … containers in speeds of one container, until it is measured.
     #[serde(default)]
     pub speed: Vec<f64>,
+    /// Smallest and largest global batch, if the program can change it.
+    #[serde(default)]
+    pub batch: Option<Batch>,
 }
 
 const fn default_weight() -> u32 {
@@ -511,6 +532,9 @@ pub struct JobSpec {
     /// Stated speed of 1, 2, … containers, in thousandths of the speed of one container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub speed_milli: Vec<u32>,
+    /// Bounds on the global batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Batch>,
 }
 
 #[expect(

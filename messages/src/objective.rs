@@ -51,11 +51,17 @@ pub struct Objective {
     /// container seconds so far / their mean over the live jobs)^−`attained`.
     #[serde(skip_serializing_if = "is_nothing")]
     pub attained: f64,
+    /// With `value: speed`, the exponent 0 to 1 by which a job's value falls with the work that its progress
+    /// reports say is left (`steps_total`): a = (container seconds left / their mean over the live
+    /// jobs)^−`remaining`.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub remaining: f64,
 }
 
 impl Objective {
     /// Returns the first error in the weights.
-    pub(crate) fn problem(&self) -> Option<String> {
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
         if !(0.0..1.0).contains(&self.crossing) {
             return Some(format!(
                 "objective.crossing is {}; it must lie between 0 and below 1",
@@ -74,10 +80,16 @@ impl Objective {
                 self.attained
             ));
         }
-        let of_speed = self.concave != 1.0 || self.attained != 0.0;
+        if !(0.0..=1.0).contains(&self.remaining) {
+            return Some(format!(
+                "objective.remaining is {}; it must lie between 0 and 1",
+                self.remaining
+            ));
+        }
+        let of_speed = concave != 1.0 || self.attained != 0.0 || self.remaining != 0.0;
         if of_speed && self.value == Value::Linear {
             return Some(
-                "objective.concave and objective.attained need objective.value: speed".to_owned(),
+                "objective.concave, attained and remaining need objective.value: speed".to_owned(),
             );
         }
         if self.utilization == 0.0 && self.loss == 0.0 {
@@ -127,6 +139,7 @@ impl Default for Objective {
             value: Value::Linear,
             concave: 1.0,
             attained: 0.0,
+            remaining: 0.0,
         }
     }
 }

@@ -293,6 +293,9 @@ pub struct JobSpeedFitted {
     pub source: CurveSource,
     /// Points that the curve was fitted to, by number of containers.
     pub points: Vec<SpeedPoint>,
+    /// Part of its speed that the job loses on several nodes, where a number of containers was measured both ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossing: Option<f64>,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,

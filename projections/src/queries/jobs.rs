@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::{StartForecast, StopReason};
 use dormouse_messages::job::{Executor, JobSpec, Kind};
+use dormouse_messages::policy::Value;
 use dormouse_messages::roles::Part;
 use dormouse_messages::speed::CurveSource;
 use dormouse_messages::suggest;
@@ -183,8 +184,11 @@ pub struct RoleRow {
 /// The cost of training on several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Fraction of speed lost (`objective.crossing`).
+    /// Fraction of speed lost.
     pub crossing: f64,
+    /// It was measured; else it is `objective.crossing`.
+    #[serde(default)]
+    pub measured: bool,
     /// Equally fast containers on one node.
     pub works_as: f64,
 }
@@ -310,11 +314,17 @@ fn roles(request: &Request) -> Vec<RoleRow> {
 }
 
 fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
-    let crossing = model.cluster.policy.objective.crossing;
+    let objective = &model.cluster.policy.objective;
+    let speed = model.state().speeds.job(&row.job);
+    let fitted = speed.and_then(|it| it.fitted.as_ref());
+    let fitted = fitted.filter(|_| objective.value == Value::Speed);
+    let measured = fitted.and_then(|it| it.crossing);
+    let crossing = measured.unwrap_or(objective.crossing);
     let crosses = row.nodes.len() > 1 && row.kind == Kind::Training && crossing > 0.0;
     let containers: u32 = row.nodes.values().sum();
     crosses.then(|| Spread {
         crossing,
+        measured: measured.is_some(),
         works_as: f64::from(containers) * (1.0 - crossing),
     })
 }

@@ -267,5 +267,6 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         workdir: None,
         python: None,
         speed_milli: Vec::new(),
+        batch: None,
     }
 }

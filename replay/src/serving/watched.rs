@@ -256,5 +256,6 @@ fn spec(promise: &Promise) -> JobSpec {
         workdir: None,
         python: None,
         speed_milli: Vec::new(),
+        batch: None,
     }
 }

@@ -480,7 +480,7 @@ fn check_most(bounds: Containers, most: Option<u32>) -> Result<(), Refusal> {
         Some(most) => Err(Refusal::new(
             "bad_containers",
             format!(
-                "containers.max {} is above tasks.concurrency {most}; submit a task set with a higher one",
+                "containers.max {} is above {most}, the job's tasks.concurrency or batch.max; submit a job with a higher one",
                 bounds.max
             ),
         )),

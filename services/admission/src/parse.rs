@@ -1,6 +1,6 @@
 //! Turns job documents into normalised specifications, or refuses them with advice.
 
-use dormouse_messages::job::{CheckpointMode, JobDocument, JobSpec, Kind};
+use dormouse_messages::job::{Batch, CheckpointMode, JobDocument, JobSpec, Kind};
 use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::MAX_MIN_RUN_S;
 use dormouse_messages::reservation::is_of_reservations;
@@ -19,6 +19,8 @@ const MAX_GRACE_S: u32 = 86_400;
 const MAX_RETRIES: u32 = 1_000;
 /// More dependencies belong behind one gathering job.
 const MAX_DEPENDENCIES: usize = 64;
+/// Samples of a batch; sums of squares stay exact in a double.
+const MAX_BATCH: u32 = 1 << 26;
 const MAX_TOLERATIONS: usize = 16;
 /// Checks and normalises a document; `fallback_name` and `default_priority` replace missing values.
 ///
@@ -97,12 +99,32 @@ pub fn parse_job(
         workdir,
         python,
         speed_milli,
+        batch: document.batch,
     };
     Ok((job, spec))
 }
 
 fn demand(document: &JobDocument) -> Result<Amounts, Refusal> {
     amounts("demand", &document.demand)
+}
+
+fn check_batch(document: &JobDocument) -> Result<(), Refusal> {
+    let Some(Batch { min, max }) = document.batch else {
+        return Ok(());
+    };
+    let most = document.containers.max;
+    let reason = if document.kind != Kind::Training {
+        "batch belongs to kind: training".to_owned()
+    } else if min == 0 || min > max || max > MAX_BATCH {
+        format!("batch: min {min} and max {max} must satisfy 1 ≤ min ≤ max ≤ {MAX_BATCH}")
+    } else if most > max {
+        format!(
+            "batch.max {max} is below containers.max {most}, and each container needs a sample; raise the one or lower the other"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new("bad_batch", reason))
 }
 
 /// In thousandths of the speed of one container.
@@ -218,6 +240,7 @@ fn check_numbers(document: &JobDocument) -> Result<(), Refusal> {
             format!("checkpoint.grace_s must lie between 1 and {MAX_GRACE_S}"),
         ));
     }
+    check_batch(document)?;
     check_priority(document.priority.unwrap_or(0))?;
     check_limit("time_limit_s", document.time_limit_s)?;
     check_limit("queue_limit_s", document.queue_limit_s)?;

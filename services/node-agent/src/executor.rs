@@ -22,7 +22,7 @@ pub mod torchrun;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dormouse_messages::job::{EnvValue, Executor, JobSpec, Kind};
+use dormouse_messages::job::{Batch, EnvValue, Executor, JobSpec, Kind};
 use dormouse_messages::{ContainerId, Rank};
 
 use crate::jupyter;
@@ -193,6 +193,10 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
             ("DORMOUSE_GENERATION", it.generation.to_string()),
         ];
         env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    }
+    if let Some(Batch { min, max }) = setting.spec.batch {
+        let variables = [("MIN", min), ("MAX", max)];
+        env.extend(variables.map(|(end, size)| (format!("DORMOUSE_BATCH_{end}"), size.to_string())));
     }
     env.extend(roles::variables(setting));
     if let Some(ready) = &setting.network_ready {

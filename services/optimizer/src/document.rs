@@ -32,6 +32,8 @@ pub enum DocumentError {
     Id(#[from] IdError),
     #[error("{0} is listed twice")]
     Twice(String),
+    #[error("{0}")]
+    Objective(String),
     #[error("{field} is {value}; {expected}")]
     Value {
         field: String,
@@ -273,18 +275,6 @@ fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
     })
 }
 
-fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
-    if (0.0..1.0).contains(&value) {
-        return Ok(value);
-    }
-    let (field, value) = (field.to_owned(), value.to_string());
-    Err(DocumentError::Value {
-        field,
-        value,
-        expected: "it must lie between 0 and below 1",
-    })
-}
-
 impl Job {
     fn read(
         mut self,
@@ -397,6 +387,8 @@ impl Job {
             precedence,
             static_containers: self.static_containers,
             useful,
+            crossing: objective.crossing,
+            ends_in_s: None,
             role: None,
             needs: Needs {
                 constraints: self.constraints,
@@ -465,16 +457,9 @@ impl Role {
 
 impl WrittenPolicy {
     fn read(self) -> Result<Policy, DocumentError> {
-        let Objective {
-            utilization,
-            loss,
-            amortise_s,
-            crossing,
-            value,
-            concave,
-            attained,
-        } = self.objective;
-        let amortise_s = amortise_s.map(|s| number("amortise_s", s)).transpose()?;
+        if let Some(problem) = self.objective.problem() {
+            return Err(DocumentError::Objective(problem));
+        }
         for (field, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
             if theta.to_f64() > 1.0 {
                 let (field, value) = (field.to_owned(), theta.to_string());
@@ -490,15 +475,7 @@ impl WrittenPolicy {
             theta1: self.theta1,
             theta2: self.theta2,
             fairness_bound: self.fairness_bound,
-            objective: Objective {
-                utilization: number("utilization", utilization)?,
-                loss: number("loss", loss)?,
-                amortise_s: amortise_s.filter(|seconds| *seconds > 0.0),
-                crossing: part("crossing", crossing)?,
-                value,
-                concave: number("concave", concave)?.min(1.0),
-                attained: number("attained", attained)?.min(1.0),
-            },
+            objective: self.objective,
             gang: self.gang,
             drf: self.drf,
             placement: self.placement,

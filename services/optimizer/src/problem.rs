@@ -99,6 +99,10 @@ pub struct ProblemJob {
     pub precedence: Precedence,
     /// Value of the containers; `None`: their number.
     pub useful: Option<Useful>,
+    /// Part of its speed that the job loses on several nodes, below 1: measured, else `objective.crossing`.
+    pub crossing: f64,
+    /// Seconds until the job ends with its present containers, if it says its work.
+    pub ends_in_s: Option<f64>,
     /// A role has its containers exactly while its job has some.
     pub role: Option<RoleOf>,
 }
@@ -134,6 +138,11 @@ impl ProblemJob {
 }
 
 impl ProblemJob {
+    /// Returns the seconds over which a restart is paid back: at most until the job ends.
+    pub(crate) fn amortised_over_s(&self, amortise_s: f64) -> f64 {
+        self.ends_in_s.map_or(amortise_s, |ends_in_s| ends_in_s.max(1.0).min(amortise_s))
+    }
+
     /// Builds a role of this job: `part.count` containers, now at `previous`.
     #[must_use]
     pub fn role(&self, part: &Part, previous: Option<BTreeMap<NodeId, u32>>) -> Self {

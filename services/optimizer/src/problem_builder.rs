@@ -99,6 +99,8 @@ pub(crate) fn problem_within(
     let jobs = released.iter().flat_map(|(id, job)| {
         let mut posed = problem_job(state, id, job, now);
         posed.useful = values.of(id, job, posed.max);
+        posed.crossing = values.crossing(id);
+        posed.ends_in_s = values.ends_in_s(id, job);
         // Nobody of a lower class overtakes.
         posed.may_be_overtaken &= Some(posed.precedence.class) == least;
         posed.weight = weights.get(id).copied().unwrap_or(job.weight);
@@ -231,6 +233,8 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
             at_risk_s: job.at_risk_s(now),
         },
         useful: None,
+        crossing: 0.0,
+        ends_in_s: None,
         role: None,
     }
 }

@@ -370,9 +370,8 @@ impl<'a> Recorded<'a> {
             };
             let had: u32 = job.previous.iter().flat_map(BTreeMap::values).sum();
             let lost = stall_s * value(job) * worth(job, had);
-            tie + policy
-                .amortise_s
-                .map_or(0.0, |amortise_s| lost / amortise_s)
+            let amortised = |amortise_s| lost / job.amortised_over_s(amortise_s);
+            tie + policy.amortise_s.map_or(0.0, amortised)
         });
         let all = runs().map(|job| value(job) * worth(job, self.containers(job)));
         let again = policy.utilization * all.sum::<f64>()

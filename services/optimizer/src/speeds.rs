@@ -7,7 +7,7 @@
 
 use dormouse_messages::events::JobSpeedFitted;
 use dormouse_messages::job::Urgency;
-use dormouse_messages::policy::Value;
+use dormouse_messages::policy::{Objective, Value};
 use dormouse_messages::speed::CurveSource;
 use dormouse_messages::{JobId, Timestamp};
 use dormouse_state::{ClusterState, Job};
@@ -19,6 +19,9 @@ const UNKNOWN: u32 = 4;
 
 /// A job without a progress report after this time reports none.
 const SILENT_MS: u64 = 600_000;
+
+/// Work left counts up to this many times, and from this part of, the mean.
+const LONGEST: f64 = 100.0;
 
 /// Curves of one decision; the next decision has the others.
 const MOST_FITTED: usize = 256;
@@ -49,23 +52,20 @@ pub(crate) struct Values<'a> {
     state: &'a ClusterState,
     now: Timestamp,
     /// Mean service of the live jobs in container seconds.
-    mean_s: f64,
+    mean_served_s: f64,
+    /// Mean work left of the live jobs that say it, in container seconds.
+    mean_left_s: f64,
 }
 
 impl<'a> Values<'a> {
     pub fn new(state: &'a ClusterState, now: Timestamp) -> Self {
         let counts = state.policy.objective.value == Value::Speed;
-        let jobs = state.jobs.keys().filter(|_| counts);
-        let served = jobs.map(|id| served_s(state, id, now));
-        let (mut sum, mut count) = (0.0, 0.0);
-        for served in served {
-            sum += served;
-            count += 1.0;
-        }
+        let jobs = || state.jobs.keys().filter(|_| counts);
         Self {
             state,
             now,
-            mean_s: if count > 0.0 { sum / count } else { 0.0 },
+            mean_served_s: mean(jobs().map(|id| served_s(state, id, now))),
+            mean_left_s: mean(jobs().filter_map(|id| left_s(state, id, now))),
         }
     }
 
@@ -75,12 +75,7 @@ impl<'a> Values<'a> {
         if objective.value == Value::Linear || job.urgency > Urgency::Training {
             return None;
         }
-        let served = served_s(self.state, id, self.now);
-        let factor = if self.mean_s > 0.0 {
-            libm::pow(1.0 + served / self.mean_s, -objective.attained)
-        } else {
-            1.0
-        };
+        let factor = self.precedence(id, objective);
         let worth = |speed: f64| factor * libm::pow(speed, objective.concave);
         let speed = self.state.speeds.job(id);
         let fitted = speed
@@ -108,6 +103,39 @@ impl<'a> Values<'a> {
         Some(useful)
     }
 
+    /// Returns the part of its speed that a job loses on several nodes.
+    pub fn crossing(&self, id: &JobId) -> f64 {
+        let objective = &self.state.policy.objective;
+        let fitted = self.state.speeds.job(id).and_then(|it| it.fitted.as_ref());
+        let measured = fitted.filter(|_| objective.value == Value::Speed);
+        let measured = measured.and_then(|it| it.crossing);
+        measured.unwrap_or(objective.crossing)
+    }
+
+    /// Returns the seconds until a running job ends with its present containers, if it says its work.
+    pub fn ends_in_s(&self, id: &JobId, job: &Job) -> Option<f64> {
+        let counts = self.state.policy.objective.remaining > 0.0;
+        let speed = self.state.speeds.job(id).filter(|_| counts)?;
+        let useful = speed.fitted.as_ref()?.useful(job.workers());
+        let left_s = speed.left_s(self.now).filter(|_| useful > 0.0)?;
+        Some(left_s / useful)
+    }
+
+    /// Returns a, by the job's service and the work that it says is left.
+    fn precedence(&self, id: &JobId, objective: &Objective) -> f64 {
+        let mut factor = 1.0;
+        if self.mean_served_s > 0.0 {
+            let served = served_s(self.state, id, self.now) / self.mean_served_s;
+            factor *= libm::pow(1.0 + served, -objective.attained);
+        }
+        let left_s = left_s(self.state, id, self.now).filter(|_| self.mean_left_s > 0.0);
+        if let Some(left_s) = left_s {
+            let left = (left_s / self.mean_left_s).clamp(1.0 / LONGEST, LONGEST);
+            factor *= libm::pow(left, -objective.remaining);
+        }
+        factor
+    }
+
     /// Returns the limit of a job of unknown speed; `None` for a job that reports no progress.
     fn unknown(&self, id: &JobId, job: &Job) -> Option<u32> {
         let speed = self.state.speeds.job(id);
@@ -116,6 +144,15 @@ impl<'a> Values<'a> {
         let is_silent = !reports && job.running_since().is_some_and(long_ago);
         (is_valued(job) && !is_silent).then(|| unknown_speed(job))
     }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
+}
+
+fn left_s(state: &ClusterState, id: &JobId, now: Timestamp) -> Option<f64> {
+    state.speeds.job(id)?.left_s(now)
 }
 
 fn served_s(state: &ClusterState, id: &JobId, now: Timestamp) -> f64 {

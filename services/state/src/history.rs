@@ -73,6 +73,7 @@ pub fn spec(id: &JobId) -> JobSpec {
         workdir: None,
         python: None,
         speed_milli: Vec::new(),
+        batch: None,
     }
 }
 

@@ -108,6 +108,7 @@ function jobDetails(app, { job, events, more, decisions }, key) {
       ["epoch", h("a", { href: link({ ...NOTHING, epoch: job.epoch }), "data-key": "job-epoch" }, job.epoch)],
     ]),
     explained(app, "job", job.job, key),
+    job.speed ? curve(job.speed, now, job.job) : null,
     h("h3", {}, "Lives"), track(app, job, events),
     lives(job, new Map(decisions)),
     eventList(events, more),
@@ -118,6 +119,27 @@ function jobDetails(app, { job, events, more, decisions }, key) {
 function attained(service) {
   const times = [["last minute", service?.last_minute], ["5 minutes", service?.last_five_minutes], ["in all", service?.total]];
   return times.filter(([, it]) => typeof it?.attainment === "number").map(([name, it]) => `${name} ${percent(Math.floor(it.attainment * 1e4) / 1e4, 2)} of ${count(it.requests)}`).join("; ");
+}
+
+// The speed by containers: the fitted curve, a dot at each measured number, a line at the present one.
+function curve(speed, now, job) {
+  const width = 420;
+  const height = 120;
+  const last = speed.curve.at(-1).containers;
+  const top = Math.max(1, ...speed.curve.flatMap((it) => [it.fitted, it.measured ?? 0]));
+  const x = (containers) => 24 + (containers / last) * (width - 32);
+  const y = (value) => 6 + (1 - value / top) * (height - 24);
+  const points = speed.curve.map((it) => `${x(it.containers).toFixed(1)},${y(it.fitted).toFixed(1)}`).join(" ");
+  const measured = speed.curve.filter((it) => typeof it.measured === "number");
+  const further = typeof speed.further === "number" ? `; one more container changes it by ${percent(speed.further, 1)}` : "";
+  return h("div", {}, h("h3", {}, "Speed"), svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", role: "img", "aria-label": `Speed of ${job} by containers: fastest with ${speed.fastest}` },
+    svg("line", { x1: 24, x2: width - 8, y1: y(0), y2: y(0), class: "ground" }),
+    now ? svg("line", { x1: x(now), x2: x(now), y1: 6, y2: y(0), class: "ground" }) : null,
+    svg("polyline", { points, class: `line c${hue(tenantOf(job))}` }),
+    measured.map((it) => svg("circle", { cx: x(it.containers), cy: y(it.measured), r: 3 }, svg("title", {}, `${it.containers} containers: ${figure(it.measured)} times the speed of one, measured`))),
+    svg("text", { x: 0, y: 14 }, figure(top)), svg("text", { x: 0, y: y(0) }, "0"),
+    svg("text", { x: x(1), y: height - 4 }, "1"), svg("text", { x: width - 8, y: height - 4, "text-anchor": "end" }, `${last} containers`)),
+    h("p", { class: "muted small" }, `${speed.source}, error ${percent(speed.error, 0)}; fastest with ${speed.fastest}${further}`));
 }
 
 // A job's lives as a track: boxes as high as their containers, checkpoints and ends on them.

@@ -106,6 +106,7 @@ fn spec() -> JobSpec {
         workdir: None,
         python: None,
         speed_milli: Vec::new(),
+        batch: None,
     }
 }
 
@@ -370,6 +371,7 @@ fn optimizer(events: &mut Vec<Event>) {
             step_s: 0.125,
             seconds: 50.0,
         }],
+        crossing: Some(0.25),
         basis: basis(),
     }));
 }

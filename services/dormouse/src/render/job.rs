@@ -218,11 +218,15 @@ fn containers_text(detail: &JobDetail) -> String {
 }
 
 fn spread_text(row: &JobRow, spread: &Spread) -> String {
+    let why = match spread.measured {
+        true => "measured",
+        false => "by objective.crossing",
+    };
     format!(
-        "on {} nodes it counts as {:.1} containers on one: objective.crossing is {}",
+        "on {} nodes it counts as {:.1} containers on one: it loses {:.0} % there, {why}",
         row.nodes.len(),
         spread.works_as,
-        spread.crossing
+        spread.crossing * 100.0
     )
 }
 

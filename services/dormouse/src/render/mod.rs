@@ -28,6 +28,6 @@ pub use job::job;
 pub use notebooks::notebooks;
 pub use style::Style;
 pub(crate) use style::right;
-pub use svg::timeline as timeline_svg;
+pub use svg::{speed as speed_svg, timeline as timeline_svg};
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};

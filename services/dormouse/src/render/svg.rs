@@ -1,9 +1,10 @@
-//! Draws a timeline as SVG; plotters' SVG backend needs no font.
+//! Draws a timeline, or the speed of a job, as SVG; plotters' SVG backend needs no font.
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-use dormouse_messages::Timestamp;
+use dormouse_messages::{JobId, Timestamp};
+use dormouse_projections::queries::SpeedRow;
 use dormouse_projections::timelines::Timeline;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
@@ -50,6 +51,56 @@ pub fn timeline(timeline: &Timeline) -> Result<String, SvgError> {
         let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
         plot(timeline, &left)?;
         legend(timeline, &right)?;
+        root.present().map_err(failed)?;
+    }
+    Ok(document)
+}
+
+/// Returns the SVG document of a job's speed by its number of containers: the curve, and a dot at each measured
+/// number.
+///
+/// # Errors
+/// If plotters cannot lay out the chart.
+pub fn speed(job: &JobId, speed: &SpeedRow) -> Result<String, SvgError> {
+    let mut document = String::new();
+    {
+        let root = SVGBackend::with_string(&mut document, SIZE).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        let all = speed.curve.iter();
+        let most = all.flat_map(|at| [Some(at.fitted), at.measured]);
+        let most = most.flatten().fold(1.0, f64::max);
+        let last = speed.curve.last().map_or(1, |at| at.containers);
+        let mut chart = ChartBuilder::on(&root)
+            .caption(format!("{job}: {}", super::speed::summary(speed)), ("sans-serif", 24))
+            .margin(16)
+            .x_label_area_size(56)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0.0..f64::from(last) * 1.02, 0.0..most * 1.05)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .x_desc("containers")
+            .y_desc("speed, in speeds of one container")
+            .x_label_formatter(&|x| number(*x))
+            .y_label_formatter(&|y| number(*y))
+            .max_light_lines(0)
+            .bold_line_style(RGBColor(225, 225, 225))
+            .axis_style(RGBColor(90, 90, 90))
+            .label_style(("sans-serif", 15))
+            .axis_desc_style(("sans-serif", 16))
+            .draw()
+            .map_err(failed)?;
+        let fitted = speed.curve.iter();
+        let fitted = fitted.map(|at| (f64::from(at.containers), at.fitted));
+        let line = ShapeStyle::from(COLOURS[0]).stroke_width(3);
+        chart
+            .draw_series(LineSeries::new(fitted, line))
+            .map_err(failed)?;
+        let measured = speed.curve.iter().filter_map(|at| {
+            let point = (f64::from(at.containers), at.measured?);
+            Some(Circle::new(point, 6, COLOURS[3].filled()))
+        });
+        chart.draw_series(measured).map_err(failed)?;
         root.present().map_err(failed)?;
     }
     Ok(document)

@@ -192,7 +192,7 @@ fn the_page_of_a_job_tells_its_lives() {
     for text in [
         "ads/lr  running  running since 10:00:19Z; resized once",
         "Containers  3→5 of 1–8 on n0 (2), n1 (1)",
-        "Spread      on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5",
+        "Spread      on 2 nodes it counts as 1.5 containers on one: it loses 50 % there, by objective.crossing",
         "Checkpoint  step 100, 1.5 MiB in 0.9s, 1m12s ago: file:///ckpt/1",
         "Cost        0.16 container-hours; 1 resize took 5s",
         "1m01s  adjusted",

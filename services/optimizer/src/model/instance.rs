@@ -259,7 +259,7 @@ impl Instance {
         }
     }
 
-    /// ε + stall · u v(n̄) / amortise.
+    /// ε + stall · u v(n̄) / amortise, over at most the time until the job ends.
     fn price_restarts(&mut self, problem: &Problem) {
         let values = self.types.iter().map(|ty| ty.value);
         let tie = RESTART_TIE * values.reduce(f64::min).unwrap_or(0.0);
@@ -270,7 +270,9 @@ impl Instance {
             } else {
                 DEFAULT_STALL_S
             };
+            let posed = &problem.jobs[job.index];
             let amortised = self.objective.amortise_s.map_or(0.0, |amortise_s| {
+                let amortise_s = posed.amortised_over_s(amortise_s);
                 stall_s * self.types[job.ty].value * job.value(job.count) / amortise_s
             });
             job.restart = tie + amortised;

@@ -383,6 +383,8 @@ mod tests {
             precedence: Default::default(),
             static_containers: None,
             useful: None,
+            crossing: 0.0,
+            ends_in_s: None,
             role: None,
             needs: Default::default(),
             gpu_parts: 0,

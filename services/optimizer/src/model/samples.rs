@@ -85,6 +85,8 @@ pub(crate) fn job(id: &str, demand: &str) -> ProblemJob {
         precedence: Default::default(),
         static_containers: None,
         useful: None,
+        crossing: 0.0,
+        ends_in_s: None,
         role: None,
         needs: Needs::default(),
         gpu_parts: 0,

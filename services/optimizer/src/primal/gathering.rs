@@ -1,8 +1,7 @@
 //! Gathers training jobs onto fewer nodes where crossing nodes costs more than the containers bring.
 //!
-//! n containers on several nodes work as n · (1 −
-//! [`Objective::crossing`](crate::problem::Objective::crossing)), which P2 ignores. For each training job
-//! that is free to change and crosses nodes:
+//! On several nodes a job is slower by its [`ProblemJob::crossing`](crate::problem::ProblemJob::crossing),
+//! which P2 ignores. For each such training job that is free to change and crosses nodes:
 //!
 //! 1. The *home* is the coordinator's node; a starting job's home is the node that can hold most of it.
 //! 2. Containers elsewhere come home: into free capacity, or in exchange with a replica or with a container
@@ -22,6 +21,7 @@ use crate::model::instance::Instance;
 use crate::model::room::{fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 use crate::problem::Problem;
+use crate::useful;
 
 pub(crate) fn gather(
     problem: &Problem,
@@ -29,7 +29,7 @@ pub(crate) fn gather(
     candidate: &mut Candidate,
     partitions: &mut Partitions,
 ) {
-    if instance.objective.crossing <= 0.0 {
+    if problem.jobs.iter().all(|job| job.crossing <= 0.0) {
         return;
     }
     let Some(rooms) = candidate.rooms(instance) else {
@@ -79,6 +79,7 @@ impl Gathering<'_> {
         let posed = &self.problem.jobs[it.index];
         let is_new = it.count == 0 && it.fixed.is_empty();
         posed.urgency == Urgency::Training
+            && posed.crossing > 0.0
             && !it.is_role
             && self.candidate.is_free(self.instance, job)
             && (it.in_place || is_new)
@@ -244,8 +245,9 @@ impl Gathering<'_> {
         let all: u32 = placed.values().sum();
         let here = placed.get(&home).copied().unwrap_or(0);
         let it = &self.instance.jobs[job];
-        let together = f64::from(here);
-        let apart = f64::from(all) * (1.0 - self.instance.objective.crossing);
+        let together = useful::value(it.useful.as_ref(), here);
+        let crossing = self.problem.jobs[it.index].crossing;
+        let apart = useful::value(it.useful.as_ref(), all) * (1.0 - crossing);
         if here == all || here < it.min + it.base() || together < apart {
             return;
         }

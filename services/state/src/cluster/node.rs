@@ -11,6 +11,7 @@ use dormouse_messages::{Incarnation, JobId, Resource};
 use super::{ClusterState, life_phase};
 use crate::incarnation::{ContainerPhase, LifeContainer, LifePhase, Readiness};
 use crate::job::SavedCheckpoint;
+use crate::speed::Workers;
 
 impl ClusterState {
     pub(super) fn evolve_node(&mut self, event: NodeEvent<'_>) {
@@ -100,7 +101,11 @@ impl ClusterState {
         let Some(job) = self.jobs.get(&event.job) else {
             return;
         };
-        let of = (job.beside.workers(event.containers), &job.demand);
+        let workers = Workers {
+            containers: job.beside.workers(event.containers),
+            apart: job.is_apart(),
+        };
+        let of = (workers, &job.demand);
         let is_known = self.speeds.progressed(event, of, self.sequence, self.now);
         // Nothing else might happen for hours.
         let is_valued = self.policy.objective.value == Value::Speed;

@@ -219,7 +219,8 @@ impl Queues {
             adjustable: event.spec.adjustable(),
             most: match event.spec.tasks {
                 Some(tasks) => Some(tasks.concurrency),
-                None => (event.spec.kind == Kind::Batch).then_some(1),
+                None if event.spec.kind == Kind::Batch => Some(1),
+                None => event.spec.batch.map(|batch| batch.max),
             },
             static_containers: event.spec.static_containers,
             urgency: event.spec.kind.urgency(),

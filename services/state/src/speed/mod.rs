@@ -16,6 +16,7 @@ use dormouse_messages::{Amounts, Incarnation, JobId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::shared_map::SharedMap;
+pub(crate) use samples::Workers;
 use samples::Samples;
 
 /// A forgotten family is measured again.
@@ -27,6 +28,9 @@ const STALE: f64 = 0.1;
 /// As fast as the fastest.
 const NEARLY: f64 = 0.998;
 
+/// A job that has had this many times the service that it says is left is not believed further.
+const MOST_BELIEVED: f64 = 20.0;
+
 /// A stated curve holds until the job is measured at this number of counts.
 const OVERRULED_BY: usize = 2;
 
@@ -34,8 +38,10 @@ const OVERRULED_BY: usize = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     incarnation: Incarnation,
-    containers: u32,
+    workers: Workers,
     step: u64,
+    /// 0: unknown.
+    steps_total: u64,
     at: Timestamp,
 }
 
@@ -48,6 +54,8 @@ pub struct Fitted {
     pub source: CurveSource,
     /// By ascending number of containers.
     pub points: Vec<SpeedPoint>,
+    /// Part of the speed that is lost on several nodes, where that was measured.
+    pub crossing: Option<f64>,
 }
 
 impl Fitted {
@@ -129,6 +137,27 @@ impl JobSpeed {
         (self.served_ms + self.running_ms(now)) as f64 / 1000.0
     }
 
+    /// Returns the seconds that one container would need for the steps left, by the newest report and the
+    /// curve. A job cannot look shorter than a part of the service that it has had.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "the agents bound the steps")]
+    pub fn left_s(&self, now: Timestamp) -> Option<f64> {
+        let mark = self.mark.as_ref().filter(|mark| mark.steps_total > 0)?;
+        let left = mark.steps_total.saturating_sub(mark.step) as f64;
+        Some((left * self.step_one_s()?).max(self.served_s(now) / MOST_BELIEVED))
+    }
+
+    /// Returns the seconds of a step with one container: by the job's own measurement with most containers, or
+    /// by its family's curve.
+    fn step_one_s(&self) -> Option<f64> {
+        let fitted = self.fitted.as_ref()?;
+        match self.samples.points().last() {
+            Some(point) => Some(point.step_s * fitted.useful(point.containers)),
+            None if fitted.source == CurveSource::Document => None,
+            None => Some(fitted.curve.step_s(1)),
+        }
+    }
+
     /// Reports whether the job reports progress.
     #[must_use]
     pub const fn reports(&self) -> bool {
@@ -183,7 +212,7 @@ impl Speeds {
     pub(crate) fn progressed(
         &mut self,
         event: &Progress,
-        (workers, demand): (u32, &Amounts),
+        (workers, demand): (Workers, &Amounts),
         sequence: Sequence,
         now: Timestamp,
     ) -> bool {
@@ -192,13 +221,14 @@ impl Speeds {
         };
         let mark = Mark {
             incarnation: event.incarnation,
-            containers: workers,
+            workers,
             step: event.step,
+            steps_total: event.steps_total,
             at: now,
         };
         let last = job.mark.as_ref().filter(|last| {
             last.incarnation == mark.incarnation
-                && last.containers == workers
+                && last.workers == workers
                 && last.step < mark.step
         });
         let Some(last) = last else {
@@ -242,6 +272,7 @@ impl Speeds {
                 error: event.error,
                 source: event.source,
                 points: event.points.clone(),
+                crossing: event.crossing,
             });
         }
     }
@@ -261,20 +292,23 @@ impl Speeds {
     ) -> Option<JobSpeedFitted> {
         let job = self.jobs.get(id);
         let own = job.map(|job| job.samples.points()).unwrap_or_default();
+        let family = self.families.get(&family(id, demand));
+        let of_family = || family.map(|it| it.samples.points()).unwrap_or_default();
         let (source, points) = if own.len() >= OVERRULED_BY {
             (CurveSource::Measured, own)
         } else if !stated_milli.is_empty() {
             (CurveSource::Document, stated(stated_milli))
         } else {
-            let family = self.families.get(&family(id, demand));
-            let points = family.map(|it| it.samples.points()).unwrap_or_default();
-            (CurveSource::Family, points)
+            (CurveSource::Family, of_family())
         };
+        let own = job.and_then(|job| job.samples.crossing());
+        let crossing = own.or_else(|| family?.samples.crossing());
         let known = job.and_then(|job| job.fitted.as_ref());
         let is_new = known.is_none_or(|known| {
             known.source != source
                 || known.points.len() != points.len()
                 || contradict(known, &points)
+                || apart(known.crossing, crossing) > STALE
         });
         if points.is_empty() || !is_new {
             return None;
@@ -286,6 +320,7 @@ impl Speeds {
             error: curve_fit::residual(&points, &curve),
             source,
             points,
+            crossing: crossing.map(|lost| (lost * 1000.0).round() / 1000.0),
             basis: None,
         })
     }
@@ -297,6 +332,14 @@ fn contradict(known: &Fitted, points: &[SpeedPoint]) -> bool {
         let old = old.copied().find(|old| old.containers == point.containers);
         old.is_none_or(|old| (point.step_s / old.step_s - 1.0).abs() > STALE)
     })
+}
+
+fn apart(known: Option<f64>, now: Option<f64>) -> f64 {
+    match (known, now) {
+        (Some(known), Some(now)) => (known - now).abs(),
+        (None, Some(_)) => 1.0,
+        (_, None) => 0.0,
+    }
 }
 
 /// Steps of one container's second.
@@ -363,7 +406,11 @@ mod tests {
             for report in 0..10 {
                 let step = (10.0 * f64::from(report) / step_s) as u64;
                 let event = progress(job, incarnation, step);
-                let of = (containers, &self.demand);
+                let workers = Workers {
+                    containers,
+                    apart: false,
+                };
+                let of = (workers, &self.demand);
                 self.speeds.progressed(&event, of, Sequence(1), self.at);
                 self.at = self.at.plus_ms(10_000);
             }

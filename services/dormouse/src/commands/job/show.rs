@@ -1,5 +1,8 @@
 //! `job show`.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
 use clap::Args;
 use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
@@ -18,7 +21,7 @@ use crate::render::{self, Style};
 /// Show everything about a job
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
+    after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --file speed.svg    # its speed by containers\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
 )]
 pub struct ShowArgs {
     #[command(flatten)]
@@ -26,6 +29,9 @@ pub struct ShowArgs {
     /// Show the complete document that made the job, ready to submit; in YAML, or with -o json in JSON.
     #[arg(long, conflicts_with = "every")]
     pub document: bool,
+    /// Draw the job's speed by its number of containers into this SVG file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["document", "every"])]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     pub watch: WatchArg,
 }
@@ -35,11 +41,28 @@ pub struct ShowArgs {
 /// # Errors
 /// If the job is unknown, or the cluster does not answer.
 pub async fn run(context: &Context, args: &ShowArgs) -> anyhow::Result<u8> {
-    if args.document {
-        document_of(context, &args.of).await
-    } else {
-        show(context, &args.of, args.watch).await
+    match &args.file {
+        Some(file) => draw(context, &args.of, file).await,
+        None if args.document => document_of(context, &args.of).await,
+        None => show(context, &args.of, args.watch).await,
     }
+}
+
+/// Draws the speed curve of a live job.
+async fn draw(context: &Context, args: &JobHistoryArgs, file: &Path) -> anyhow::Result<u8> {
+    let svg = context.output_file(file, &args.log.read())?;
+    let history = History::open_to_ask(context, &args.log).await?;
+    let id = history.job(&args.job.id)?;
+    let speed = detail(history, &id).await?.speed;
+    let speed = speed.ok_or_else(|| {
+        anyhow!(
+            "{id} has no speed curve: only a live job has one, under objective.value: speed, from its progress at two numbers of containers or its document's speed"
+        )
+    })?;
+    let said = format!("drawn into {}", svg.path().display());
+    svg.write_whole(&render::speed_svg(&id, &speed)?)?;
+    print::aside(said);
+    Ok(DONE)
 }
 
 async fn detail(history: History, id: &JobId) -> anyhow::Result<JobDetail> {

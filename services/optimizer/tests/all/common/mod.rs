@@ -66,6 +66,8 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
         precedence: Default::default(),
         static_containers: None,
         useful: None,
+        crossing: 0.0,
+        ends_in_s: None,
         role: None,
         needs: Default::default(),
     }
