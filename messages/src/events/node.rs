@@ -44,7 +44,7 @@ pub struct NodeJoined {
 pub struct NodeFenced {
     /// The node.
     pub node: NodeId,
-    /// The agent's incarnation that ended.
+    /// Incarnation of the agent.
     pub incarnation: u64,
     /// Evidence, for a person.
     #[serde(default)]
@@ -353,7 +353,7 @@ pub struct ContainerExited {
 pub struct CheckpointSaved {
     /// The job.
     pub job: JobId,
-    /// The incarnation that saved.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
@@ -372,11 +372,11 @@ pub struct CheckpointSaved {
 pub struct CheckpointFailed {
     /// The job.
     pub job: JobId,
-    /// The incarnation that was asked.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
 }
 
@@ -389,13 +389,13 @@ pub const CHECKPOINTS_RESUMABLE: usize = 2;
 pub struct CheckpointRejected {
     /// The job.
     pub job: JobId,
-    /// The incarnation that was to resume.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
     /// Location of the checkpoint.
     pub uri: String,
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
 }
 
@@ -432,7 +432,7 @@ pub struct NodeFaulted {
     pub node: NodeId,
     /// The job.
     pub job: JobId,
-    /// The partition's incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Rank in the gang.
     pub rank: Rank,
@@ -447,7 +447,7 @@ pub struct NodeFaulted {
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// The reporting incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
@@ -467,9 +467,9 @@ pub struct Progress {
 pub struct TasksEnded {
     /// The job.
     pub job: JobId,
-    /// The incarnation of the assignment.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
-    /// The container's rank in its partition.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,

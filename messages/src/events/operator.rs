@@ -155,7 +155,7 @@ pub struct KeyCreated {
 /// A new key replaced a principal's key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRotated {
-    /// Name as in `key.created`, or a service's name.
+    /// Name as in `key.created`, or a service.
     pub name: String,
     /// The tenant, for a tenant's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

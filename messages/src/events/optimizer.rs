@@ -28,7 +28,7 @@ pub struct AllocationDecided {
 /// The allocation stays unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllocationUnchanged {
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
     /// Figures of the allocation.
     #[serde(flatten)]

@@ -29,7 +29,7 @@ pub struct PlacementDecided {
 pub struct PlacedContainer {
     /// The job.
     pub job: JobId,
-    /// The partition's incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Rank in the gang.
     pub rank: Rank,
@@ -52,7 +52,7 @@ pub const PORTS_PER_CONTAINER: u16 = 8;
 pub struct RemovedContainer {
     /// The job.
     pub job: JobId,
-    /// The partition's incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Rank in the gang.
     pub rank: Rank,
@@ -124,7 +124,7 @@ impl fmt::Display for WhyUnplaceable {
 pub struct NodeLost {
     /// The node.
     pub node: NodeId,
-    /// The agent's lost incarnation.
+    /// Incarnation of the agent.
     pub incarnation: u64,
     /// Time of the last renewal of its lease.
     pub last_seen: Timestamp,

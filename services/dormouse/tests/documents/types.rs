@@ -7,6 +7,12 @@ use serde_json::Value;
 
 pub type Parts = BTreeMap<String, Value>;
 
+/// Types that another page describes, and where.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("JobSpec", "documents.md#job"),
+    ("Policy", "../policies.md#the-policy"),
+];
+
 pub fn cell(value: &Value) -> String {
     let text = value["description"].as_str().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -18,6 +24,9 @@ pub fn cell(value: &Value) -> String {
 pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     if let Some(target) = value["$ref"].as_str() {
         let name = target.trim_start_matches("#/$defs/");
+        if let Some((_, page)) = ELSEWHERE.iter().find(|(known, _)| *known == name) {
+            return format!("[{name}]({page})");
+        }
         let definition = &definitions[name];
         if definition["properties"].is_object() && !name.is_empty() {
             if parts.insert(name.to_owned(), definition.clone()).is_none() {
@@ -57,7 +66,7 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
         return format!("[{}]", named.join(", "));
     }
     match kinds.iter().find(|kind| **kind != "null") {
-        Some(&"array") => format!("list of {}", words(&value["items"], definitions, parts)),
+        Some(&"array") => list(&words(&value["items"], definitions, parts)),
         Some(&"object") if value["additionalProperties"].is_object() => {
             format!(
                 "map to {}",
@@ -84,6 +93,15 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     }
 }
 
+fn list(item: &str) -> String {
+    // `a, b[]` would be ambiguous.
+    if item.contains(", ") {
+        format!("list of {item}")
+    } else {
+        format!("{item}[]")
+    }
+}
+
 /// A field's name and its item of a list; `basis` is described once for all.
 pub type Row = (String, String);
 
@@ -98,12 +116,14 @@ pub fn rows(schema: &Value, definitions: &Value, parts: &mut Parts) -> Vec<Row> 
         .collect();
     let fields = properties.iter().filter(|(name, _)| *name != "basis");
     let row = |(name, field): (&String, &Value)| {
+        let kind = words(field, definitions, parts);
         let optional = if required.contains(&name.as_str()) {
             ""
-        } else {
+        } else if kind.contains(", ") {
             ", optional"
+        } else {
+            "?"
         };
-        let kind = words(field, definitions, parts);
         let item = format!("- `{name}` ({kind}{optional}): {}\n", cell(field));
         (name.clone(), item)
     };
