@@ -9,7 +9,7 @@ use dormouse_messages::Prefix;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster and output")]
 pub struct Global {
-    /// The broker: one or more NATS URLs. Default: the local cluster of --data, if one runs.
+    /// Broker: one or more NATS URLs. Default: the local cluster of --data.
     #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]
     pub server: Option<String>,
     /// Folder of the local cluster: broker, containers, checkpoints, snapshots.
@@ -51,7 +51,7 @@ pub struct Global {
         hide_short_help = true
     )]
     pub tls_ca: Option<PathBuf>,
-    /// This client's own certificate (PEM), where the broker asks for one.
+    /// This client's certificate (PEM), if the broker asks for one.
     #[arg(
         long,
         global = true,

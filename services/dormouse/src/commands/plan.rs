@@ -42,7 +42,7 @@ pub struct PlanArgs {
     pub view: ViewArg,
     #[command(flatten)]
     pub log: LogFileArg,
-    /// Number of simulated runs that estimate the job's start time.
+    /// Simulated runs that estimate the start.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub draws: u32,
 }

@@ -66,8 +66,7 @@ pub struct AgentArgs {
         value_parser = capacity
     )]
     pub capacity: Option<Amounts>,
-    /// Name of the Slurm allocation whose step runs the agent: the node is called NAME-<number of the node>, and
-    /// its capacity, GPUs and address come from Slurm unless they are given.
+    /// Name of the Slurm allocation: the node is NAME-<number>, with capacity, GPUs and address from Slurm.
     #[arg(long, value_name = "NAME", conflicts_with = "node")]
     pub slurm: Option<String>,
     /// Time between Slurm's warning, SIGUSR1, and the allocation's end: the warning drains the node.
@@ -93,8 +92,7 @@ pub struct AgentArgs {
     /// below --data.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "PLACE")]
     pub checkpoints: Option<Place>,
-    /// Options and credentials of the bucket, as AWS_…=VALUE lines in a file readable by its owner only; they
-    /// override the agent's environment.
+    /// File of AWS_…=VALUE lines, readable by its owner only: options and credentials of the bucket.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS_OPTIONS", value_name = "FILE")]
     pub checkpoints_options: Option<PathBuf>,
     #[command(flatten)]
@@ -111,8 +109,8 @@ pub struct AgentArgs {
         value_parser = uids
     )]
     pub uids: RangeInclusive<u32>,
-    /// Time after the agent's death without a new agent, after which the node's containers are ended and their
-    /// jobs go on elsewhere. Default: containers run on until the node's lease expires.
+    /// Time after the agent's death, without a new agent, after which the node's containers are ended and their
+    /// jobs go on elsewhere. Default: until the node's lease ends.
     #[arg(long, env = "DORMOUSE_GONE_AFTER", value_name = "TIME", value_parser = gone_after)]
     pub gone_after: Option<Duration>,
     /// Set by the supervisor: this incarnation of the agent is over, and its containers have ended.

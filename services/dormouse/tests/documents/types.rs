@@ -144,10 +144,23 @@ pub fn common<'a>(rows: impl Iterator<Item = &'a Row>, at_least: usize) -> Vec<R
     best.into_values().map(|(_, row)| row.clone()).collect()
 }
 
+/// A flag without its value, unless two common flags have that name.
+fn short<'a>(name: &'a str, common: &[Row]) -> &'a str {
+    fn flag(name: &str) -> &str {
+        let long = name.rsplit(", ").next().unwrap_or(name);
+        long.split([' ', '[']).next().unwrap_or(long)
+    }
+    let alike = common.iter().filter(|(other, _)| flag(other) == flag(name));
+    if alike.count() > 1 { name } else { flag(name) }
+}
+
 /// Lists rows; of the common ones only the names.
 pub fn listed(rows: &[Row], common: &[Row], also: &str) -> String {
     let (known, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| common.contains(row));
-    let names: Vec<String> = known.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let names: Vec<String> = known
+        .iter()
+        .map(|(name, _)| format!("`{}`", short(name, common)))
+        .collect();
     let mut text = String::new();
     if !names.is_empty() {
         let _ = writeln!(text, "{also} {}.\n", names.join(", "));
@@ -165,4 +178,10 @@ fn what_many_lists_have_is_described_once() {
     assert_eq!(common, std::slice::from_ref(&a));
     assert_eq!(listed(&[a, b], &common, "Also"), "Also `a`.\n\n- b\n");
     assert_eq!(listed(&[other], &common, "Also"), "- other\n");
+    let flags = ["--log FILE", "-y, --yes", "--name NAME", "--name PATTERN"];
+    let flags = flags.map(|name| row(name, "- flag\n"));
+    assert_eq!(
+        listed(&flags[..3], &flags, "Also"),
+        "Also `--log`, `--yes`, `--name NAME`.\n\n"
+    );
 }

@@ -6,7 +6,7 @@ use super::change::{self, Change};
 use crate::cli::filter::WhichArgs;
 use crate::context::Context;
 
-/// Put a job on hold: it gets no resources, and releases its containers after a checkpoint
+/// Put a job on hold: it saves, releases its containers, and gets none
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  dormouse job hold ads/lr\n  dormouse job hold --tenant ads --phase queued --yes"

@@ -23,7 +23,7 @@ use crate::render::{self, Style};
 pub struct ShowArgs {
     #[command(flatten)]
     pub of: JobHistoryArgs,
-    /// Show the complete document that made the job, ready to submit; in YAML, or with -o json in JSON.
+    /// Show the job's complete document, ready to submit, in YAML or with -o json in JSON.
     #[arg(long, conflicts_with = "every")]
     pub document: bool,
     #[command(flatten)]

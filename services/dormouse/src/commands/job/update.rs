@@ -43,7 +43,7 @@ pub struct UpdateArgs {
     /// Longest wait for the first start; none lifts the limit.
     #[arg(long, value_name = "TIME")]
     pub queue_limit: Option<Limit>,
-    /// Largest part of a GPU while others leave it idle, from the request to 1; running containers go on.
+    /// Most of a GPU while others leave it idle, from the request to 1; running containers go on.
     #[arg(long, value_name = "PART")]
     pub gpu_limit: Option<String>,
 }

@@ -42,11 +42,11 @@ pub struct GrantsArgs {
     /// Most containers of its jobs together.
     #[arg(long, value_name = "CONTAINERS")]
     pub max_containers: Option<String>,
-    /// Most disk of a node for its containers' files and checkpoints, such as 200Gi; overrides the agents'
+    /// Most disk of a node for its files and checkpoints, such as 200Gi; overrides the agents'
     /// `--tenant-storage`.
     #[arg(long, value_name = "SIZE")]
     pub max_storage: Option<String>,
-    /// Permission to run programs in its running containers (`job exec`): allowed or forbidden.
+    /// Permission of `job exec` in its containers: allowed or forbidden.
     #[arg(long, value_name = "allowed|forbidden")]
     pub exec: Option<String>,
 }
