@@ -26,7 +26,7 @@ pub struct LogFileArg {
 /// The options of an archive's bucket.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ArchiveOptionsArg {
-    /// File of AWS_…=VALUE lines, readable by its owner only: options and credentials of the archive's bucket.
+    /// AWS_…=VALUE lines for the archive's bucket, readable by the owner only.
     #[arg(
         long,
         env = "DORMOUSE_ARCHIVE_OPTIONS",

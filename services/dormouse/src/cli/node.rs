@@ -62,7 +62,7 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(1..=100)
     )]
     pub log_files: u32,
-    /// Number of checkpoints kept per job; those that the log may name are always kept.
+    /// Checkpoints kept per job, besides those that the log may name.
     #[arg(
         long,
         env = "DORMOUSE_KEEP_CHECKPOINTS",

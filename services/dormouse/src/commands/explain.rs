@@ -18,7 +18,7 @@ use crate::render::{Style, date, right};
 /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --as ads                      # other tenants as amounts\n\nEach listed change was decided on a fork of the log, and is the least of its kind: smaller values were tried and are not enough."
+    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --as ads                      # other tenants as amounts\n\nEach listed change was decided on a fork of the log, and is the least of its kind that is enough."
 )]
 pub struct ExplainArgs {
     /// A job (tenant/name), epoch/N, or the word tenant or node before a name.

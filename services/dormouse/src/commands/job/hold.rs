@@ -14,7 +14,7 @@ use crate::context::Context;
 pub struct HoldArgs {
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Also hold a job that runs without a checkpoint and will start from the beginning after its release.
+    /// Also hold a running job without a checkpoint, which then begins again.
     #[arg(long)]
     pub force: bool,
 }

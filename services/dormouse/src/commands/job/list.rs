@@ -24,8 +24,8 @@ pub struct ListArgs {
     /// Only this tenant.
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Only jobs in these phases, such as running or queued,starting; live for all that are not over, refused
-    /// for refused submissions.
+    /// Only jobs in these phases, such as queued,starting; live: all that are not over; refused: refused
+    /// submissions.
     #[arg(long, value_delimiter = ',', value_name = "PHASE", value_parser = phases())]
     pub phase: Vec<String>,
     /// Only jobs with a matching name: * stands for any text, ? for one character.

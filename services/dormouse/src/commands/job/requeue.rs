@@ -12,7 +12,7 @@ use crate::context::Context;
 pub struct RequeueArgs {
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Also requeue a job that runs without a checkpoint and will start from the beginning.
+    /// Also requeue a running job without a checkpoint, which then begins again.
     #[arg(long)]
     pub force: bool,
 }

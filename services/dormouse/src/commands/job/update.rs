@@ -37,7 +37,7 @@ pub struct UpdateArgs {
     /// Place in the tenant's queue: the highest priority goes first.
     #[arg(long, allow_negative_numbers = true)]
     pub priority: Option<i32>,
-    /// Time limit in all, such as 90s, 30m, 12h or 7d; none lifts the limit.
+    /// Time limit in all; none lifts the limit.
     #[arg(long, value_name = "TIME")]
     pub time_limit: Option<Limit>,
     /// Longest wait for the first start; none lifts the limit.

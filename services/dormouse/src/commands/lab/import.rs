@@ -35,7 +35,7 @@ pub struct ImportArgs {
     /// Write the scenario into this file, and the report to the standard output.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// List of the nodes: the output of sinfo -N -h -o "%N|%c|%m|%G", or Alibaba's table of nodes.
+    /// Nodes: the output of sinfo -N -h -o "%N|%c|%m|%G", or Alibaba's table.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// Equal nodes of this capacity. Default: as much of each resource as a job had on one node.

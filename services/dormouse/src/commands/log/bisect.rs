@@ -20,7 +20,7 @@ use crate::print;
 pub struct BisectArgs {
     /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
     pub predicate: Predicate,
-    /// Check every 4,096th event and bisect: finds some change of the condition, not always the first.
+    /// Check every 4,096th event and bisect: finds some change, not always the first.
     #[arg(long)]
     pub some: bool,
     #[command(flatten)]

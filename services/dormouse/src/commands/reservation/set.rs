@@ -46,7 +46,7 @@ pub struct SetArgs {
     /// Time from one beginning to the next, such as 7d. Default: once.
     #[arg(long, value_name = "TIME")]
     pub every: Option<Span>,
-    /// Time before the beginning at which other jobs leave: for a checkpoint and a move.
+    /// Time before the beginning at which other jobs leave.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub lead: Span,
     /// Tenant whose jobs may run there; may be repeated.

@@ -26,7 +26,7 @@ pub struct EntitlementArgs {
     /// lifts it.
     #[arg(long, value_name = "HOURS")]
     pub budget: Option<String>,
-    /// When the budget is used: only a warning; no further job starts; training and batch jobs stop, too.
+    /// When the budget is used: warn, start no further job, or also stop training and batch jobs.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub at_limit: Option<AtLimitArg>,
     /// Add what is left of a period, at most one period's hours, to the next.

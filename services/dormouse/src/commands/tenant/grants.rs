@@ -15,7 +15,7 @@ pub struct GrantsArgs {
     /// User and group, by number, of the tenant's containers.
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<String>,
-    /// Folder of the nodes that the tenant's jobs may mount, with all below it; `:ro` for read-only.
+    /// Folder of the nodes that its jobs may mount, with all below it; `:ro`: read-only.
     #[arg(long, value_name = "PATH[:ro]")]
     pub mount: Vec<String>,
     /// Folder of the nodes with the tenant's secrets.

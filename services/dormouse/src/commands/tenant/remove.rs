@@ -18,7 +18,7 @@ use crate::error::Coded;
 /// Forget a tenant that has no jobs: revoke its keys; drop its weight, bounds, grants and webhook
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse tenant remove ads --keys keys\n  dormouse tenant remove ads --keys keys --reason 'the team has left'\n\nIts keys and those of its people are revoked first. Later submissions are refused if grants are required; else policy.unknown_tenants decides."
+    after_help = "Examples:\n  dormouse tenant remove ads --keys keys\n  dormouse tenant remove ads --keys keys --reason 'the team has left'\n\nIts keys and those of its people are revoked first."
 )]
 pub struct RemoveArgs {
     #[command(flatten)]

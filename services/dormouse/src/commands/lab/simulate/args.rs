@@ -62,12 +62,11 @@ pub struct SimulateArgs {
         value_parser = start
     )]
     pub starts: Vec<f64>,
-    /// Disturb the cluster by crashes, delays, lost nodes and failing checkpoints, chosen by each seed.
-    /// Without a SCENARIO each seed also chooses a small cluster and its jobs.
+    /// Disturb the cluster by crashes, delays, lost nodes and failing checkpoints of each seed. Without a
+    /// SCENARIO the seed also chooses cluster and jobs.
     #[arg(long, value_name = "SEED[..SEED]")]
     pub faults: Option<Seeds>,
-    /// With --faults: the log also rolls back once or twice, as after a power failure before a broker wrote
-    /// its last events.
+    /// With --faults: the log also rolls back once or twice, as after a power failure.
     #[arg(long, requires = "faults", conflicts_with = "scenarios")]
     pub log_goes_back: bool,
 }
