@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_messages::{Epoch, Recorded, Timestamp};
+use dormouse_messages::{Recorded, Timestamp};
 use dormouse_replay::Verifier;
 use dormouse_replay::history::bisect::Bisect;
 use dormouse_replay::history::explain::{Explainer, Subject};
@@ -62,12 +62,6 @@ fn the_page_shows_what_is_printed() {
         "why",
         &command,
         &explained(&log, lr(), at("2026-01-01T00:15:00Z")),
-    );
-    let command = format!("dormouse explain epoch/2 {file}");
-    part(
-        "decision",
-        &command,
-        &explained(&log, Subject::Epoch(Epoch(2)), end),
     );
     let mut booked = Ledger::new(None, None);
     log.iter().for_each(|recorded| booked.read(recorded));
