@@ -182,7 +182,7 @@ pub enum ResizeCause {
     Unready,
 }
 
-/// Containers join or leave a partition in place. A job has one open generation.
+/// Containers join or leave a partition in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionResizeRequested {
     /// The job.

@@ -291,14 +291,14 @@ pub struct JobSpeedFitted {
     pub error: f64,
     /// Origin of the points.
     pub source: CurveSource,
-    /// Points that the curve was fitted to, by number of containers.
+    /// Fitted points, by number of containers.
     pub points: Vec<SpeedPoint>,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// When jobs start that wait, by simulations from the log. Only new and changed forecasts are named.
+/// New and changed forecasts of waiting jobs' starts, by simulations from the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StartsForecast {
     /// The log prefix that was simulated.
