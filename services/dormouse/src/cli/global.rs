@@ -12,10 +12,10 @@ pub struct Global {
     /// Broker: one or more NATS URLs. Default: the local cluster of --data.
     #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]
     pub server: Option<String>,
-    /// Folder of the local cluster: broker, containers, checkpoints, snapshots.
+    /// Folder of the local cluster.
     #[arg(long, global = true, env = "DORMOUSE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// First token of every subject, so that clusters can share an account.
+    /// First token of every subject.
     #[arg(
         long,
         global = true,
@@ -42,7 +42,7 @@ pub struct Global {
         hide_short_help = true
     )]
     pub nkey: Option<PathBuf>,
-    /// Certificates to trust (PEM), beyond the system's.
+    /// Certificates to trust (PEM).
     #[arg(
         long,
         global = true,

@@ -44,7 +44,7 @@ pub struct KeepArgs {
         value_name = "TIME"
     )]
     pub keep_logs: Limit,
-    /// Size at which a container's output and error files are rotated.
+    /// Size at which output files are rotated.
     #[arg(
         long,
         env = "DORMOUSE_LOG_SIZE",

@@ -98,7 +98,7 @@ pub struct AgentArgs {
     /// Run jobs as the agent's own user, without a sandbox.
     #[arg(long, env = "DORMOUSE_TRUST_JOBS")]
     pub trust_jobs: bool,
-    /// Users that tenants become on the nodes, one each; the same on every node.
+    /// Users that tenants become, one each; the same on every node.
     #[arg(
         long,
         env = "DORMOUSE_UIDS",

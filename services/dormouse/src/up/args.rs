@@ -20,7 +20,7 @@ pub struct UpArgs {
     /// Capacity of each node. Default: this machine's processors and memory, divided.
     #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
     pub capacity: Option<Amounts>,
-    /// Also publish tenants' job states as JSON, under status.TENANT._json.
+    /// Also publish job states as JSON, under status.TENANT._json.
     #[arg(long, env = "DORMOUSE_JSON_STATUS")]
     pub json_status: bool,
     /// Container runtime.

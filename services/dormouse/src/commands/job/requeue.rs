@@ -6,7 +6,7 @@ use super::change::{self, Change};
 use crate::cli::filter::WhichArgs;
 use crate::context::Context;
 
-/// Stop a job after a checkpoint and start it when resources allow
+/// Stop a job after a checkpoint, to start again later
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  dormouse job requeue ads/lr")]
 pub struct RequeueArgs {

@@ -15,7 +15,7 @@ use crate::error::DONE;
 use crate::print;
 use crate::render::{self, Style};
 
-/// Show everything about a job
+/// Show a job
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"

@@ -24,7 +24,7 @@ pub struct SimulateArgs {
     /// relative to the last one named.
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "faults"])]
     pub scenarios: Vec<Source>,
-    /// Set a field by its dotted path; values separated by commas are simulated one by one.
+    /// Set a field by its dotted path; several values are simulated one by one.
     #[arg(long = "set", value_name = "PATH=VALUE[,VALUE…]")]
     pub settings: Vec<Setting>,
     /// Policies to compare: scenario (its own), default, static, drf, dorm-1, dorm-2, dorm-3.
@@ -53,7 +53,7 @@ pub struct SimulateArgs {
     /// Seeds of serving:TRACE.
     #[arg(long, default_value = "1..10", value_name = "SEED[..SEED]")]
     pub seeds: Seeds,
-    /// Time until a replica of serving:TRACE is ready; several values are simulated one by one.
+    /// Time until a replica of serving:TRACE is ready.
     #[arg(
         long = "start",
         default_value = "15s,60s",
