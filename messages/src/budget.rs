@@ -64,7 +64,7 @@ pub struct TenantBudget {
     pub hours: Quota,
     /// The time in which they may be used.
     pub period: Period,
-    /// The unused part, at most one period's, adds to the next period; the excess is taken from it.
+    /// The rest, at most one period's, adds to the next period; an excess is taken from it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carry: bool,
     /// The consequence when they are used.

@@ -88,7 +88,7 @@ pub struct Grants {
     /// Limit on its queued jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queued: Option<u32>,
-    /// Limit on the bytes of its queued jobs' specs on the log.
+    /// Limit on the bytes of its queued jobs' specs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queued_bytes: Option<u64>,
     /// Limit on its submissions a second.
@@ -97,13 +97,13 @@ pub struct Grants {
     /// Limit on the containers of all its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_containers: Option<u32>,
-    /// Limit on the bytes of a node's disk for files and checkpoints; the agent's if absent.
+    /// Limit on the bytes of a node's disk; the agent's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_storage: Option<u64>,
-    /// Permission to run programs in its running containers; allowed if absent.
+    /// Permission of `job exec`; allowed if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<Exec>,
-    /// Priority classes that its jobs may have; none if absent, under either rule.
+    /// Priority classes that its jobs may have.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub priority_classes: BTreeSet<String>,
 }

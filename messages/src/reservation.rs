@@ -31,7 +31,7 @@ pub struct Reservation {
     pub from: Timestamp,
     /// The length in seconds.
     pub length_s: u64,
-    /// Seconds from one beginning to the next; absent for a single one.
+    /// Seconds from one beginning to the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_s: Option<u64>,
     /// Seconds before each beginning at which other jobs leave.

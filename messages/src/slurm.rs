@@ -51,7 +51,7 @@ pub struct SlurmQueue {
     pub idle_s: u32,
     /// Failures in a row after which the queue pauses.
     pub pause_after: u32,
-    /// Ask for what jobs can use at most, not only for what they need to start.
+    /// Ask for as much as jobs can use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grow: bool,
     /// Asks for no allocation. Allocations that run stay.

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Longest table of speeds in a job document.
 pub const MOST_SPEEDS: usize = 1_024;
 
-/// The time of a step with n containers: T(n) = a + b/n + c(n − 1) seconds, with a, b, c ≥ 0. The work of a
-/// step is divided (b), a part is not (a), and each further container costs communication (c).
+/// The time of a step with n containers: T(n) = a + b/n + c(n − 1) seconds, with a, b, c ≥ 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Curve {
     /// Seconds that no container saves.

@@ -45,7 +45,7 @@ pub struct SubmissionReceived {
     /// Time of storage at the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// The publishing user; absent for the tenant's own key, and without accounts.
+    /// The publishing user; absent for the tenant's own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
@@ -292,9 +292,9 @@ pub struct BudgetLevelChanged {
     pub level: BudgetLevel,
     /// The resource of which most is used.
     pub resource: String,
-    /// Used amount times hours in the present period, in the log's units, rounded down.
+    /// Amount times hours used in the period, rounded down.
     pub used: u64,
-    /// The budget with what was carried over, likewise.
+    /// The budget with the carried-over part, likewise.
     pub budget: u64,
     /// The end of the period; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -311,7 +311,7 @@ pub struct ReservationPhaseChanged {
     pub reservation: ReservationId,
     /// The phase from now on.
     pub phase: ReservationPhase,
-    /// Its nodes; those of an amount are chosen anew for each occurrence.
+    /// Its nodes; for amounts they are chosen for each occurrence.
     pub nodes: Vec<NodeId>,
     /// The beginning of the occurrence.
     pub from: Timestamp,

@@ -31,8 +31,7 @@ pub struct LogArchived {
     pub findings: u64,
 }
 
-/// The broker no longer needs the log's beginning: it is archived, and newer states are on the broker. The
-/// archiver removes it as soon as no reader waits for it.
+/// The log's beginning is archived, and leaves the broker once no reader waits for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogTrimmed {
     /// The log's first event from now on.

@@ -25,7 +25,7 @@ pub struct ServiceScaled {
     pub forecast: f64,
     /// Requests a second per replica within the objective; 0 if unknown.
     pub capacity_per_replica: f64,
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
     /// True if the most replicas miss the objective.
     #[serde(default)]

@@ -35,7 +35,7 @@ pub enum StopReason {
 pub struct PartitionWarned {
     /// The job.
     pub job: JobId,
-    /// The incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The signal.
     pub signal: String,
@@ -53,7 +53,7 @@ pub struct CheckpointRequested {
     pub job: JobId,
     /// The allocation that adjusts the partition.
     pub epoch: Epoch,
-    /// The incarnation to save.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub struct PartitionStartRequested {
     pub job: JobId,
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The incarnation to start.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Number of containers.
     pub containers: u32,
@@ -84,7 +84,7 @@ pub struct PartitionStartRequested {
 pub struct TasksAssigned {
     /// The job.
     pub job: JobId,
-    /// The containers' incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The tasks of each container, after earlier ones.
     pub assigned: Vec<Assigned>,
@@ -96,7 +96,7 @@ pub struct TasksAssigned {
 /// The tasks of one container of a task set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Assigned {
-    /// The container's rank in its partition.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The tasks: at most [`Assigned::RANGES`] ranges.
     pub tasks: TaskRanges,
@@ -114,7 +114,7 @@ pub struct PartitionStopRequested {
     pub job: JobId,
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The incarnation to stop.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Number of containers.
     pub containers: u32,
@@ -135,7 +135,7 @@ pub struct PartitionStarted {
     pub job: JobId,
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The incarnation that started.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Number of containers.
     pub containers: u32,
@@ -154,13 +154,13 @@ pub struct PartitionStopped {
     pub job: JobId,
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The incarnation that ended.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Number of containers.
     pub containers: u32,
     /// The reason for the stop.
     pub reason: StopReason,
-    /// Incarnations ended by the job's own failure so far.
+    /// Incarnations ended by the job's own failure.
     #[serde(default)]
     pub attempts: u32,
     /// Basis of the decision.
@@ -182,14 +182,14 @@ pub enum ResizeCause {
     Unready,
 }
 
-/// Containers join or leave a partition in place. A job has one open generation.
+/// Containers join or leave a partition in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionResizeRequested {
     /// The job.
     pub job: JobId,
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The continuing incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Number of the resize, from 1 in each incarnation.
     pub generation: u32,
@@ -218,7 +218,7 @@ pub struct PartitionResizeRequested {
 pub struct PartitionLeaveRequested {
     /// The job.
     pub job: JobId,
-    /// The continuing incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Generation of the resize.
     pub generation: u32,
@@ -238,7 +238,7 @@ pub struct PartitionResized {
     pub job: JobId,
     /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The continuing incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Generation of the resize.
     pub generation: u32,
@@ -260,9 +260,9 @@ pub struct ResizeAbandoned {
     pub job: JobId,
     /// The abandoned allocation.
     pub epoch: Epoch,
-    /// The continuing incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,13 +38,13 @@ pub struct NodeJoined {
     pub taints: BTreeSet<String>,
 }
 
-/// All containers of a node ended, and none starts in this incarnation of its agent. Reported by the agent,
-/// or an operator who knows that the machine is off. Replaces the containers at once.
+/// All containers of a node ended, and none starts in this incarnation of its agent: they are replaced at
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFenced {
     /// The node.
     pub node: NodeId,
-    /// The agent's incarnation that ended.
+    /// Incarnation of the agent.
     pub incarnation: u64,
     /// Evidence, for a person.
     #[serde(default)]
@@ -124,7 +124,7 @@ pub struct ContainerExecStarted {
     pub by: ExecBy,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// True if the program has a terminal. Typed input is not recorded.
+    /// True if the program has a terminal.
     #[serde(default)]
     pub terminal: bool,
 }
@@ -159,7 +159,7 @@ pub struct ContainerReady {
     pub node: NodeId,
     /// Milliseconds since the start.
     pub after_ms: u64,
-    /// For a notebook: BLAKE3 of its token, in hexadecimal, which lets gateways check tokens.
+    /// For a notebook: BLAKE3 of its token, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_blake3: Option<String>,
 }
@@ -197,7 +197,7 @@ pub struct NotebookObserved {
     pub reason: Option<String>,
 }
 
-/// An active container's use of shared GPUs since the last report, at least ten seconds ago.
+/// A container's use of shared GPUs since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerGpuUsed {
     /// The container.
@@ -229,7 +229,7 @@ pub struct GpuUse {
     pub memory_bytes: u64,
     /// Allocations refused by the memory cap.
     pub refused: u64,
-    /// Memory by the driver's count (NVML), including its own; absent without a report.
+    /// Memory by the driver's count (NVML), including its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
     /// Part of `driver_bytes` beyond cap and driver's allowance.
@@ -241,8 +241,8 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The driver (NVML) sees other processes or memory on a shared GPU than the agent. Empty lists end the
-/// deviation. Reported on changes, at most every ten seconds.
+/// The driver (NVML) sees other processes or memory on a shared GPU than the agent; empty lists end the
+/// deviation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeGpuReconciled {
     /// The node.
@@ -353,7 +353,7 @@ pub struct ContainerExited {
 pub struct CheckpointSaved {
     /// The job.
     pub job: JobId,
-    /// The incarnation that saved.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
@@ -372,11 +372,11 @@ pub struct CheckpointSaved {
 pub struct CheckpointFailed {
     /// The job.
     pub job: JobId,
-    /// The incarnation that was asked.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
 }
 
@@ -389,13 +389,13 @@ pub const CHECKPOINTS_RESUMABLE: usize = 2;
 pub struct CheckpointRejected {
     /// The job.
     pub job: JobId,
-    /// The incarnation that was to resume.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
     /// Location of the checkpoint.
     pub uri: String,
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
 }
 
@@ -432,7 +432,7 @@ pub struct NodeFaulted {
     pub node: NodeId,
     /// The job.
     pub job: JobId,
-    /// The partition's incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Rank in the gang.
     pub rank: Rank,
@@ -447,7 +447,7 @@ pub struct NodeFaulted {
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// The reporting incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
@@ -467,9 +467,9 @@ pub struct Progress {
 pub struct TasksEnded {
     /// The job.
     pub job: JobId,
-    /// The incarnation of the assignment.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
-    /// The container's rank in its partition.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,

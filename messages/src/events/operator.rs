@@ -29,13 +29,13 @@ pub struct TenantConfigured {
     pub tenant: TenantId,
     /// The tenant's weight among tenants, 1 or more.
     pub weight: u32,
-    /// Limit on simultaneous use by resource; absent for none.
+    /// Limit on simultaneous use by resource.
     #[serde(default)]
     pub quota: Quota,
-    /// Limit on the weight of a job; absent for no limit.
+    /// Limit on the weight of a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_job_weight: Option<u32>,
-    /// Default priority of the tenant's jobs in its queue; 0 if absent.
+    /// Default priority of its jobs in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
 }
@@ -97,7 +97,7 @@ pub struct TenantRemoved {
     pub reason: Option<String>,
 }
 
-/// A node takes no containers from now on, and its jobs move away. A node whose time ends says so itself.
+/// A node takes no containers from now on, and its jobs move away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeDrained {
     /// The node.
@@ -105,7 +105,7 @@ pub struct NodeDrained {
     /// Reason, shown with the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Seconds before jobs that cannot move are restarted elsewhere; absent to wait for their end.
+    /// Seconds until jobs that cannot move are restarted elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<u32>,
 }
@@ -117,7 +117,7 @@ pub struct NodeRestored {
     pub node: NodeId,
 }
 
-/// A node's labels and taints change, also before the node joins. Running containers stay.
+/// A node's labels and taints change, also before the node joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeLabelled {
     /// The node.
@@ -142,7 +142,7 @@ pub struct NodeRemoved {
 pub struct KeyCreated {
     /// Name in the key's file: `user-ads.alice`, `tenant-ads`, `operator-olga`, `node-n0`.
     pub name: String,
-    /// The tenant, for a tenant's plain key and its users' keys.
+    /// The tenant, for its plain key and its users' keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// The user's role.
@@ -155,14 +155,14 @@ pub struct KeyCreated {
 /// A new key replaced a principal's key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRotated {
-    /// Name as in `key.created`, or a service's name.
+    /// Name as in `key.created`, or a service.
     pub name: String,
     /// The tenant, for a tenant's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// The new public key.
     pub key: String,
-    /// Number of revoked keys; 0 if the previous key stays valid until the next rotation.
+    /// Number of revoked keys; 0 if the previous key stays valid.
     pub revoked: u32,
 }
 
@@ -185,7 +185,7 @@ pub struct UpgradeApproved {
     pub format: Format,
 }
 
-/// A queue of Slurm allocations has these settings from now on; failures before count no longer.
+/// A queue of Slurm allocations has these settings from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmQueueConfigured {
     /// The queue.
@@ -195,7 +195,7 @@ pub struct SlurmQueueConfigured {
     pub settings: SlurmQueue,
 }
 
-/// A queue of Slurm allocations is no longer wanted: its allocations are given back.
+/// A queue of Slurm allocations ends: its allocations are given back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmQueueRemoved {
     /// The queue.

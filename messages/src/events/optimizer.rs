@@ -28,7 +28,7 @@ pub struct AllocationDecided {
 /// The allocation stays unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllocationUnchanged {
-    /// The reason, for a person.
+    /// Reason, for a person.
     pub reason: String,
     /// Figures of the allocation.
     #[serde(flatten)]
@@ -291,7 +291,7 @@ pub struct JobSpeedFitted {
     pub error: f64,
     /// Origin of the points.
     pub source: CurveSource,
-    /// Points that the curve was fitted to, by number of containers.
+    /// Fitted points, by number of containers.
     pub points: Vec<SpeedPoint>,
     /// Part of its speed that the job loses on several nodes, where a number of containers was measured both ways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -301,7 +301,7 @@ pub struct JobSpeedFitted {
     pub basis: Option<Basis>,
 }
 
-/// When jobs start that wait, by simulations from the log. Only new and changed forecasts are named.
+/// New and changed forecasts of waiting jobs' starts, by simulations from the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StartsForecast {
     /// The log prefix that was simulated.

@@ -29,7 +29,7 @@ pub struct PlacementDecided {
 pub struct PlacedContainer {
     /// The job.
     pub job: JobId,
-    /// The partition's incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Rank in the gang.
     pub rank: Rank,
@@ -52,7 +52,7 @@ pub const PORTS_PER_CONTAINER: u16 = 8;
 pub struct RemovedContainer {
     /// The job.
     pub job: JobId,
-    /// The partition's incarnation.
+    /// Incarnation of the partition.
     pub incarnation: Incarnation,
     /// Rank in the gang.
     pub rank: Rank,
@@ -124,7 +124,7 @@ impl fmt::Display for WhyUnplaceable {
 pub struct NodeLost {
     /// The node.
     pub node: NodeId,
-    /// The agent's lost incarnation.
+    /// Incarnation of the agent.
     pub incarnation: u64,
     /// Time of the last renewal of its lease.
     pub last_seen: Timestamp,
@@ -203,21 +203,19 @@ impl PlacedContainer {
     }
 }
 
-/// A gateway did not renew its lease, and nobody waits for it. A live gateway joins again.
+/// A gateway did not renew its lease, and nobody waits for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayLost {
     /// The gateway.
     pub gateway: GatewayId,
-    /// Time of the last renewal by the broker's clock; the epoch if it never renewed.
+    /// Time of the last renewal by the broker's clock.
     pub last_seen: Timestamp,
 }
 
-/// A process that writes or follows the log runs a build. Observed once per process and build, by the
-/// process's lease.
+/// A process that writes or follows the log runs a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildJoined {
-    /// Service and instance: `agent/NODE`, `gateway/NAME`, or a service with its host, such as
-    /// `optimizer/host1-3fa2`.
+    /// Service and instance, such as `agent/n0` or `optimizer/host1-3fa2`.
     pub process: String,
     /// The build.
     pub build: Build,
@@ -230,8 +228,7 @@ pub struct BuildLeft {
     pub process: String,
 }
 
-/// Every living process reads a newer format. From here on its additions may be written, and an older build
-/// refuses to run.
+/// Every living process reads a newer format, which is written from here on; an older build refuses to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterUpgraded {
     /// The format.

@@ -56,7 +56,7 @@ pub struct SlurmEstimated {
     pub number: u64,
     /// Slurm's reason: `Priority`, `Resources`.
     pub reason: String,
-    /// Expected start, by Slurm's clock; absent while Slurm does not know.
+    /// Expected start, by Slurm's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<Timestamp>,
 }
@@ -75,7 +75,7 @@ pub struct SlurmGranted {
     pub ends_at: Option<Timestamp>,
 }
 
-/// The allocation is no longer wanted: its nodes take no containers, and Slurm gets them back.
+/// The allocation is no longer wanted, and Slurm gets its nodes back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlurmReleased {
     /// The queue.

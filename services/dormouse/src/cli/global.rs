@@ -9,13 +9,13 @@ use dormouse_messages::Prefix;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster and output")]
 pub struct Global {
-    /// The broker: one or more NATS URLs. Default: the local cluster of --data, if one runs.
+    /// Broker: one or more NATS URLs. Default: the local cluster of --data.
     #[arg(long, global = true, env = "DORMOUSE_SERVER", value_name = "URL")]
     pub server: Option<String>,
-    /// Folder of the local cluster: broker, containers, checkpoints, snapshots.
+    /// Folder of the local cluster.
     #[arg(long, global = true, env = "DORMOUSE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// First token of every subject, so that clusters can share an account.
+    /// First token of every subject.
     #[arg(
         long,
         global = true,
@@ -42,7 +42,7 @@ pub struct Global {
         hide_short_help = true
     )]
     pub nkey: Option<PathBuf>,
-    /// Certificates to trust (PEM), beyond the system's.
+    /// Certificates to trust (PEM).
     #[arg(
         long,
         global = true,
@@ -51,7 +51,7 @@ pub struct Global {
         hide_short_help = true
     )]
     pub tls_ca: Option<PathBuf>,
-    /// This client's own certificate (PEM), where the broker asks for one.
+    /// This client's certificate (PEM), if the broker asks for one.
     #[arg(
         long,
         global = true,

@@ -26,8 +26,7 @@ pub struct LogFileArg {
 /// The options of an archive's bucket.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ArchiveOptionsArg {
-    /// Options and credentials of the archive's bucket, as AWS_…=VALUE lines in a file readable by its owner
-    /// only; they override the environment.
+    /// AWS_…=VALUE lines for the archive's bucket, readable by the owner only.
     #[arg(
         long,
         env = "DORMOUSE_ARCHIVE_OPTIONS",
@@ -147,8 +146,8 @@ pub struct ViewArg {
 /// A log, a point on the log, and the tenant for whom a command answers.
 #[derive(Debug, Clone, Args)]
 pub struct PointArgs {
-    /// After this sequence, or at this time (RFC 3339, a time of the day of the log's last event in UTC, or
-    /// 10m for ten minutes before now, or before a file's last event); default: the end.
+    /// After this sequence, or at this time: RFC 3339, a UTC time of the last event's day, or an age such as
+    /// 10m; default: the end.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
     #[command(flatten)]

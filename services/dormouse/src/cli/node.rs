@@ -36,7 +36,7 @@ pub fn capacity(text: &str) -> Result<Amounts, String> {
 /// Retention on a node.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct KeepArgs {
-    /// Time for which a node keeps the output of ended containers; none: without limit.
+    /// Retention of ended containers' output on a node; none: without limit.
     #[arg(
         long,
         env = "DORMOUSE_KEEP_LOGS",
@@ -44,7 +44,7 @@ pub struct KeepArgs {
         value_name = "TIME"
     )]
     pub keep_logs: Limit,
-    /// Size at which a container's output and error files are rotated.
+    /// Size at which output files are rotated.
     #[arg(
         long,
         env = "DORMOUSE_LOG_SIZE",
@@ -53,7 +53,7 @@ pub struct KeepArgs {
         value_name = "SIZE"
     )]
     pub log_size: u64,
-    /// Number of rotated files kept of each, including the current file.
+    /// Rotated files kept of each, the current one included.
     #[arg(
         long,
         env = "DORMOUSE_LOG_FILES",
@@ -62,7 +62,7 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(1..=100)
     )]
     pub log_files: u32,
-    /// Number of checkpoints kept per job; those that the log may name are always kept.
+    /// Checkpoints kept per job, besides those that the log may name.
     #[arg(
         long,
         env = "DORMOUSE_KEEP_CHECKPOINTS",
@@ -73,8 +73,8 @@ pub struct KeepArgs {
     pub keep_checkpoints: u32,
     #[command(flatten)]
     pub storage: TenantStorageArg,
-    /// Largest number of a tenant's files and folders on a node; beyond it the tenant is stopped too; 0: a
-    /// million, if `--tenant-storage` bounds the use.
+    /// Most files and folders of a tenant on a node, or it is stopped there; 0: a million if `--tenant-storage`
+    /// is set.
     #[arg(
         long,
         env = "DORMOUSE_TENANT_FILES",
@@ -87,8 +87,8 @@ pub struct KeepArgs {
 /// Bound on a tenant's storage.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TenantStorageArg {
-    /// Largest use of a node's disk by a tenant, for container files and checkpoints; beyond it the tenant is
-    /// stopped there. The query service bounds a tenant's packed folders by it. none: no bound.
+    /// Most disk of a node for a tenant's files and checkpoints, or it is stopped there; also bounds its packed
+    /// folders; none: no bound.
     #[arg(
         long = "tenant-storage",
         env = "DORMOUSE_TENANT_STORAGE",

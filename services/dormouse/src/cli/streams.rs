@@ -8,7 +8,7 @@ pub struct StreamArgs {
     /// Create or update the streams on the broker first.
     #[arg(long)]
     pub ensure_streams: bool,
-    /// Replicas of each stream on a broker of several servers: 1 or 3.
+    /// Replicas of each stream: 1 or 3.
     #[arg(long, env = "DORMOUSE_REPLICAS", default_value_t = 1)]
     pub replicas: usize,
 }

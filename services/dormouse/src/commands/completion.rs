@@ -26,7 +26,7 @@ pub struct NamesArgs {
 /// Print the completion script of a shell, or write the pages of the manual
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n  dormouse completion man /usr/local/share/man/man1\n\nIn bash, zsh and fish the names of jobs, of nodes and of tenants are completed too, from the cluster."
+    after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n  dormouse completion man /usr/local/share/man/man1\n\nIn bash, zsh and fish names of jobs, nodes and tenants are completed from the cluster."
 )]
 pub struct CompletionArgs {
     /// Shell, or man for the manual.

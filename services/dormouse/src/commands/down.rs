@@ -21,7 +21,7 @@ use crate::print;
 /// Stop the local cluster of `up`, in order
 #[derive(Debug, Clone, Copy, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where nothing runs."
+    after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs."
 )]
 pub struct DownArgs;
 

@@ -18,7 +18,7 @@ use crate::render::{Style, date, right};
 /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --as ads                      # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
+    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --as ads                      # other tenants as amounts\n\nEach listed change was decided on a fork of the log, and is the least of its kind that is enough."
 )]
 pub struct ExplainArgs {
     /// A job (tenant/name), epoch/N, or the word tenant or node before a name.
@@ -26,7 +26,7 @@ pub struct ExplainArgs {
     pub what: String,
     /// Name of the tenant or node.
     pub name: Option<String>,
-    /// Largest number of decisions computed to search for changes.
+    /// Most decisions computed to search for changes.
     #[arg(long, value_name = "N", default_value_t = SOLVES)]
     pub solves: usize,
     #[command(flatten)]

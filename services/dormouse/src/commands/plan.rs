@@ -24,7 +24,7 @@ use crate::render::{Style, date, span};
     after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan job.yaml --tenant ads --as ads -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
 )]
 pub struct PlanArgs {
-    /// Job: a YAML or JSON file, or - for standard input. Without a job, plan changes of the cluster.
+    /// Job, or - for standard input. Without a job, plan changes of the cluster.
     #[arg(value_name = "FILE")]
     pub job: Option<PathBuf>,
     /// Job name, in place of the document's.
@@ -42,7 +42,7 @@ pub struct PlanArgs {
     pub view: ViewArg,
     #[command(flatten)]
     pub log: LogFileArg,
-    /// Number of simulated runs that estimate the job's start time.
+    /// Simulated runs that estimate the start.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub draws: u32,
 }

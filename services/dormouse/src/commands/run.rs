@@ -33,7 +33,7 @@ use crate::serve::asked_to_stop;
 /// Run a command as a job: prints its output, returns its exit code, ^C cancels it
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time-limit 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
+    after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time-limit 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own; 127: no such program, 4: cancelled; with --detach that of `submit`. It prints the lines of every container, across restarts, and why it waits. Standard input is not passed on: `dormouse job exec` does that."
 )]
 pub struct RunArgs {
     /// Tenant of the job. Default: the key's, else `default`.
@@ -54,7 +54,7 @@ pub struct RunArgs {
     /// Time limit over all restarts: 90s, 10m, 2h or 1d.
     #[arg(long, value_name = "TIME")]
     pub time_limit: Option<Limit>,
-    /// Do not wait for the job: report the submission's outcome, as `submit` does.
+    /// Do not wait for the job's end.
     #[arg(long, short = 'd')]
     pub detach: bool,
     /// Environment variable NAME=VALUE; may be repeated.
@@ -66,8 +66,7 @@ pub struct RunArgs {
     /// Image for the Docker runtime.
     #[arg(long)]
     pub image: Option<String>,
-    /// Folder to ship: packed without the files that .gitignore names, and unpacked in the command's working
-    /// directory.
+    /// Folder to send along, without the files that .gitignore names.
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     pub workdir: Option<PathBuf>,
     /// Python packages for the command: a requirements file.

@@ -17,7 +17,7 @@ use crate::render::{self, Style};
 /// Draw a metric over time
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --file containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby tenant, if the policy remembers shares: balance (use by due);\nof all waiting jobs: forecast-error (told starts against real ones);\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
+    after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --file containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness, forecast-error; by tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant, balance; by job (--job): containers, fairness-loss-by-job, gpu-use; by service (--job): latency, request-rate, attainment, replicas."
 )]
 pub struct TimelineArgs {
     /// Metric to draw.

@@ -47,7 +47,7 @@ pub struct ChangeArgs {
 /// Fork the log, change something, and compare the outcomes
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse whatif --log log.parquet                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.parquet\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far that is off the log is the model's error. Users who react to waiting are not modelled."
+    after_help = "Examples:\n  dormouse whatif --log log.parquet                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.parquet\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nSubmissions and losses keep their times; the services decide again. The run without changes shows the model's error. Users who react to waiting are not modelled."
 )]
 pub struct WhatifArgs {
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub struct WhatifArgs {
     pub view: ViewArg,
     #[command(flatten)]
     pub log: LogFileArg,
-    /// Number of runs with sampled curves, for the intervals.
+    /// Runs with sampled curves, for the intervals.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub draws: u32,
     /// Parallel runs; default: the number of processors.

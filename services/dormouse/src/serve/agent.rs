@@ -66,11 +66,10 @@ pub struct AgentArgs {
         value_parser = capacity
     )]
     pub capacity: Option<Amounts>,
-    /// Name of the Slurm allocation whose step runs the agent: the node is called NAME-<number of the node>, and
-    /// its capacity, GPUs and address come from Slurm unless they are given.
+    /// Name of the Slurm allocation: the node is NAME-<number>, with capacity, GPUs and address from Slurm.
     #[arg(long, value_name = "NAME", conflicts_with = "node")]
     pub slurm: Option<String>,
-    /// Time between Slurm's warning, SIGUSR1, and the allocation's end: the warning drains the node.
+    /// Time between Slurm's warning, SIGUSR1, and the allocation's end.
     #[arg(long, value_name = "TIME", requires = "slurm", default_value = "60s")]
     pub drain: Limit,
     /// Label of the node for jobs' constraints; may be repeated.
@@ -79,8 +78,7 @@ pub struct AgentArgs {
     /// Taint of the node, which keeps jobs without a toleration away; may be repeated.
     #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
     pub taints: Vec<String>,
-    /// GPU of the node: its UUID, model and memory, from `nvidia-smi -L`; repeated in the order of the
-    /// devices.
+    /// GPU of the node; repeated in the order of `nvidia-smi -L`.
     #[arg(long = "gpu", value_name = "UUID,MODEL,MEMORY", value_parser = gpu)]
     pub gpus: Vec<Gpu>,
     /// IP address at which other nodes reach this one. Default: 127.0.0.1.
@@ -89,20 +87,18 @@ pub struct AgentArgs {
     /// Container runtime.
     #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
     pub runtime: RuntimeArg,
-    /// Checkpoint storage: a folder on a file system that all nodes share, or s3://BUCKET/PREFIX. Default:
-    /// below --data.
+    /// Checkpoint storage: a folder that all nodes share, or s3://BUCKET/PREFIX. Default: below --data.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "PLACE")]
     pub checkpoints: Option<Place>,
-    /// Options and credentials of the bucket, as AWS_…=VALUE lines in a file readable by its owner only; they
-    /// override the agent's environment.
+    /// AWS_…=VALUE lines for the bucket, readable by the owner only.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS_OPTIONS", value_name = "FILE")]
     pub checkpoints_options: Option<PathBuf>,
     #[command(flatten)]
     pub keep: KeepArgs,
-    /// Run jobs as the agent's own user, without a sandbox: for a node whose tenants trust each other.
+    /// Run jobs as the agent's own user, without a sandbox.
     #[arg(long, env = "DORMOUSE_TRUST_JOBS")]
     pub trust_jobs: bool,
-    /// Users that tenants become on the nodes, one each; the same on every node.
+    /// Users that tenants become, one each; the same on every node.
     #[arg(
         long,
         env = "DORMOUSE_UIDS",
@@ -111,8 +107,8 @@ pub struct AgentArgs {
         value_parser = uids
     )]
     pub uids: RangeInclusive<u32>,
-    /// Time after the agent's death without a new agent, after which the node's containers are ended and their
-    /// jobs go on elsewhere. Default: containers run on until the node's lease expires.
+    /// Time after the agent's death, without a new agent, until the node's jobs go on elsewhere. Default: the
+    /// end of its lease.
     #[arg(long, env = "DORMOUSE_GONE_AFTER", value_name = "TIME", value_parser = gone_after)]
     pub gone_after: Option<Duration>,
     /// Set by the supervisor: this incarnation of the agent is over, and its containers have ended.

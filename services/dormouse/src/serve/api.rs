@@ -25,7 +25,7 @@ use crate::{clock, cluster_metrics};
     after_help = "Examples:\n  dormouse serve api --server nats://broker:4222\n  dormouse serve api --json-status --tenant-storage 10Gi"
 )]
 pub struct ApiArgs {
-    /// Also publish tenants' job states as JSON, under status.TENANT._json.
+    /// Also publish job states as JSON, under status.TENANT._json.
     #[arg(long, env = "DORMOUSE_JSON_STATUS")]
     pub json_status: bool,
     #[command(flatten)]

@@ -45,8 +45,7 @@ pub struct GatewayArgs {
     /// URL for clients; services have names of their own below this host. Default: the listen address.
     #[arg(long, env = "DORMOUSE_GATEWAY_URL", value_name = "URL", value_parser = url)]
     pub url: Option<String>,
-    /// File with the gateways' secret: 64 hexadecimal digits. All keys and the webhooks' secrets derive from
-    /// this secret.
+    /// File with the gateways' secret: 64 hexadecimal digits, from which all keys and webhooks' secrets derive.
     #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
     pub secret: Option<PathBuf>,
     /// Longest wait of a request for a replica.

@@ -30,7 +30,7 @@ pub struct SlurmArgs {
     /// Folder of the agents, on a disk of each node. Default: /tmp/dormouse-<user>.
     #[arg(long, value_name = "DIR")]
     pub agent_data: Option<String>,
-    /// Folder with the nodes' keys, node-<node>.creds or node-<node>.nk each, where the brokers ask for keys.
+    /// Folder with the nodes' keys, node-<node>.creds or node-<node>.nk.
     #[arg(long, value_name = "DIR")]
     pub agent_keys: Option<PathBuf>,
     /// Further argument of every agent; may be repeated.

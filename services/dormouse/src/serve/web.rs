@@ -36,7 +36,7 @@ use crate::print;
     after_help = "Examples:\n  dormouse serve web --server nats://broker:4222\n  dormouse serve web --log log.parquet                # the page, of a log file"
 )]
 pub struct WebArgs {
-    /// Address of the page. Addresses beyond this machine need token, certificate and key.
+    /// Address of the page. Beyond this machine it needs token, certificate and key.
     #[arg(
         long,
         env = "DORMOUSE_PAGE",
@@ -44,11 +44,10 @@ pub struct WebArgs {
         value_name = "ADDRESS"
     )]
     pub page: SocketAddr,
-    /// Name by which browsers reach the page, besides its address; may be repeated.
+    /// Name by which browsers reach the page; may be repeated.
     #[arg(long, env = "DORMOUSE_PAGE_HOST", value_name = "NAME[:PORT]")]
     pub page_host: Vec<String>,
-    /// File with the page's token: …/#token=TOKEN. Without a file, the page of a cluster makes a token at
-    /// each start and prints it.
+    /// File with the page's token: …/#token=TOKEN. Without it, a cluster's page makes and prints a token at each start.
     #[arg(long, env = "DORMOUSE_PAGE_TOKEN", value_name = "FILE")]
     pub page_token: Option<PathBuf>,
     /// File with its certificates, in PEM.

@@ -18,7 +18,7 @@ use crate::context::Context;
     after_help = "Examples:\n  dormouse serve webhook --secret gateway.secret\n\nRun two copies: the second stands by and takes over within seconds."
 )]
 pub struct WebhookArgs {
-    /// File with the gateways' secret: 64 hexadecimal digits. The webhooks' secrets derive from this secret.
+    /// File with the gateways' secret: 64 hexadecimal digits.
     #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
     pub secret: PathBuf,
     #[command(flatten)]

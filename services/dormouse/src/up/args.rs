@@ -11,7 +11,7 @@ use crate::cli::node::{KeepArgs, RuntimeArg, capacity};
 /// Run a local cluster: broker, services and nodes in this process
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its folder what it was started with: the next `up` needs no flags, and takes those that are given."
+    after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them and repeats the flags of the last one."
 )]
 pub struct UpArgs {
     /// Number of nodes; 0: agents join from elsewhere.
@@ -20,7 +20,7 @@ pub struct UpArgs {
     /// Capacity of each node. Default: this machine's processors and memory, divided.
     #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
     pub capacity: Option<Amounts>,
-    /// Also publish tenants' job states as JSON, under status.TENANT._json.
+    /// Also publish job states as JSON, under status.TENANT._json.
     #[arg(long, env = "DORMOUSE_JSON_STATUS")]
     pub json_status: bool,
     /// Container runtime.
@@ -32,10 +32,10 @@ pub struct UpArgs {
     /// Broker port. Default: a free port.
     #[arg(long)]
     pub port: Option<u16>,
-    /// Local address of the gateway to services. Default: a free port, kept for the next starts.
+    /// Local address of the gateway. Default: a free port, then the same.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub gateway: Option<SocketAddr>,
-    /// Local address of the page. Default: a free port, kept for the next starts.
+    /// Local address of the page. Default: a free port, then the same.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub page: Option<SocketAddr>,
     #[command(flatten)]
@@ -43,8 +43,7 @@ pub struct UpArgs {
     /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
     #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Forget the flags of earlier starts: a flag that is not given has its default. Without --defaults, it
-    /// keeps its last value.
+    /// Forget the flags of earlier starts.
     #[arg(long)]
     pub defaults: bool,
     /// The flags given on this command line, as written.

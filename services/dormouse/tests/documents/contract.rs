@@ -84,10 +84,7 @@ fn the_reference_of_events_is_the_registry() {
     let entries = named
         .map(|(name, value)| part(&name, &value, &mut parts))
         .collect();
-    sections.push((
-        "## Parts\n\nTypes that several fields have.\n\n".to_owned(),
-        entries,
-    ));
+    sections.push(("## Parts\n\n".to_owned(), entries));
     let all = sections.iter().flat_map(|(_, entries)| entries);
     let common = common(all.flat_map(|entry| &entry.rows), 2);
     let mut text = String::from("## Common fields\n\nThe events below only name these.\n\n");

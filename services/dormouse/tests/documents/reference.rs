@@ -55,10 +55,12 @@ fn row(arg: &Arg) -> Row {
     } else {
         Vec::new()
     };
-    let default = match (default.is_empty(), arg.is_required_set()) {
-        (false, _) => format!("default {}", default.join(", ")),
-        (true, true) => "required".to_owned(),
-        (true, false) => String::new(),
+    let default = if !default.is_empty() {
+        format!("default {}", default.join(", "))
+    } else if arg.is_required_set() && !arg.is_positional() {
+        "required".to_owned()
+    } else {
+        String::new()
     };
     let variable = arg
         .get_env()
@@ -75,8 +77,30 @@ fn row(arg: &Arg) -> Row {
     (name, item)
 }
 
+/// The arguments of a heading are explained if there is more to say than their kind.
+fn is_explained(arg: &Arg, (name, item): &Row) -> bool {
+    let words = item.split_whitespace().count() - name.split_whitespace().count();
+    !arg.is_positional() || words > 5
+}
+
 fn rows<'a>(args: impl Iterator<Item = &'a Arg>) -> Vec<Row> {
-    args.filter(|arg| !arg.is_hide_set()).map(row).collect()
+    let shown = args.filter(|arg| !arg.is_hide_set());
+    let items = shown.map(|arg| (arg, row(arg)));
+    let explained = items.filter(|(arg, item)| is_explained(arg, item));
+    explained.map(|(_, item)| item).collect()
+}
+
+/// The arguments behind a command's name; brackets mean optional.
+fn arguments(command: &Command) -> String {
+    let argument = |arg: &Arg| {
+        if arg.is_required_set() {
+            format!(" {}", written(arg))
+        } else {
+            format!(" [{}]", written(arg))
+        }
+    };
+    let shown = command.get_positionals().filter(|arg| !arg.is_hide_set());
+    shown.map(argument).collect()
 }
 
 /// The text behind the flags; `--help` shows the examples.
@@ -111,7 +135,7 @@ fn sections(command: &Command, before: &str, all: &mut Vec<Section>) {
         .collect();
     if inner.is_empty() || !command.is_subcommand_required_set() {
         all.push(Section {
-            head: format!("### {}\n\n{about}.\n\n", name.trim()),
+            head: format!("### {}{}\n\n{about}.\n\n", name.trim(), arguments(command)),
             rows: rows(own),
             after: after(command),
         });

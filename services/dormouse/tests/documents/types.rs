@@ -7,6 +7,12 @@ use serde_json::Value;
 
 pub type Parts = BTreeMap<String, Value>;
 
+/// Types that another page describes, and where.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("JobSpec", "documents.md#job"),
+    ("Policy", "../policies.md#the-policy"),
+];
+
 pub fn cell(value: &Value) -> String {
     let text = value["description"].as_str().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -18,6 +24,9 @@ pub fn cell(value: &Value) -> String {
 pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     if let Some(target) = value["$ref"].as_str() {
         let name = target.trim_start_matches("#/$defs/");
+        if let Some((_, page)) = ELSEWHERE.iter().find(|(known, _)| *known == name) {
+            return format!("[{name}]({page})");
+        }
         let definition = &definitions[name];
         if definition["properties"].is_object() && !name.is_empty() {
             if parts.insert(name.to_owned(), definition.clone()).is_none() {
@@ -57,7 +66,7 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
         return format!("[{}]", named.join(", "));
     }
     match kinds.iter().find(|kind| **kind != "null") {
-        Some(&"array") => format!("list of {}", words(&value["items"], definitions, parts)),
+        Some(&"array") => list(&words(&value["items"], definitions, parts)),
         Some(&"object") if value["additionalProperties"].is_object() => {
             format!(
                 "map to {}",
@@ -84,6 +93,15 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     }
 }
 
+fn list(item: &str) -> String {
+    // `a, b[]` would be ambiguous.
+    if item.contains(", ") {
+        format!("list of {item}")
+    } else {
+        format!("{item}[]")
+    }
+}
+
 /// A field's name and its item of a list; `basis` is described once for all.
 pub type Row = (String, String);
 
@@ -98,12 +116,14 @@ pub fn rows(schema: &Value, definitions: &Value, parts: &mut Parts) -> Vec<Row> 
         .collect();
     let fields = properties.iter().filter(|(name, _)| *name != "basis");
     let row = |(name, field): (&String, &Value)| {
+        let kind = words(field, definitions, parts);
         let optional = if required.contains(&name.as_str()) {
             ""
-        } else {
+        } else if kind.contains(", ") {
             ", optional"
+        } else {
+            "?"
         };
-        let kind = words(field, definitions, parts);
         let item = format!("- `{name}` ({kind}{optional}): {}\n", cell(field));
         (name.clone(), item)
     };
@@ -124,10 +144,23 @@ pub fn common<'a>(rows: impl Iterator<Item = &'a Row>, at_least: usize) -> Vec<R
     best.into_values().map(|(_, row)| row.clone()).collect()
 }
 
+/// A flag without its value, unless two common flags have that name.
+fn short<'a>(name: &'a str, common: &[Row]) -> &'a str {
+    fn flag(name: &str) -> &str {
+        let long = name.rsplit(", ").next().unwrap_or(name);
+        long.split([' ', '[']).next().unwrap_or(long)
+    }
+    let alike = common.iter().filter(|(other, _)| flag(other) == flag(name));
+    if alike.count() > 1 { name } else { flag(name) }
+}
+
 /// Lists rows; of the common ones only the names.
 pub fn listed(rows: &[Row], common: &[Row], also: &str) -> String {
     let (known, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| common.contains(row));
-    let names: Vec<String> = known.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let names: Vec<String> = known
+        .iter()
+        .map(|(name, _)| format!("`{}`", short(name, common)))
+        .collect();
     let mut text = String::new();
     if !names.is_empty() {
         let _ = writeln!(text, "{also} {}.\n", names.join(", "));
@@ -145,4 +178,10 @@ fn what_many_lists_have_is_described_once() {
     assert_eq!(common, std::slice::from_ref(&a));
     assert_eq!(listed(&[a, b], &common, "Also"), "Also `a`.\n\n- b\n");
     assert_eq!(listed(&[other], &common, "Also"), "- other\n");
+    let flags = ["--log FILE", "-y, --yes", "--name NAME", "--name PATTERN"];
+    let flags = flags.map(|name| row(name, "- flag\n"));
+    assert_eq!(
+        listed(&flags[..3], &flags, "Also"),
+        "Also `--log`, `--yes`, `--name NAME`.\n\n"
+    );
 }

@@ -12,7 +12,7 @@ use crate::error::{Coded, DONE};
 /// Make accounts of agents, gateways, operators and people on the running brokers, or replace a revoked key
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse account add node-n0 node-n1 gateway-g0 --keys keys --server tls://nats-1:4222\n  dormouse account add operator-olga --keys keys\n  dormouse account add ads/alice --role submitter --keys keys\n  dormouse account add webhook --keys keys      # its key was revoked\n\nWrites keys/NAME.creds (a person's is keys/user-TENANT.NAME.creds), which the owner is given, and makes the reader of the log of an agent or gateway."
+    after_help = "Examples:\n  dormouse account add node-n0 node-n1 gateway-g0 --keys keys --server tls://nats-1:4222\n  dormouse account add operator-olga --keys keys\n  dormouse account add ads/alice --role submitter --keys keys\n  dormouse account add webhook --keys keys      # its key was revoked\n\nWrites keys/NAME.creds (of a person keys/user-TENANT.NAME.creds), and makes an agent's or gateway's reader of the log."
 )]
 pub struct AddArgs {
     /// Such as node-n0, gateway-g0, operator-olga, or ads/alice for a person; also a service or tenant-ads

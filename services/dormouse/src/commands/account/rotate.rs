@@ -11,7 +11,7 @@ use crate::context::Context;
 /// Replace a key and revoke the former key
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse account rotate node-n0 --keys keys\n  dormouse account rotate ads/alice --keys keys\n  dormouse account rotate placer --keys keys --keep      # both, until it is rotated again\n\nWrites keys/NAME.creds. Who runs with that file connects again with the new key by itself."
+    after_help = "Examples:\n  dormouse account rotate node-n0 --keys keys\n  dormouse account rotate ads/alice --keys keys\n  dormouse account rotate placer --keys keys --keep      # both, until it is rotated again\n\nWrites keys/NAME.creds. Processes with that file connect again by themselves."
 )]
 pub struct RotateArgs {
     #[command(flatten)]

@@ -39,7 +39,7 @@ pub struct AddArgs {
     /// Time limit of an allocation; Slurm counts whole minutes.
     #[arg(long, value_name = "TIME")]
     pub time_limit: Limit,
-    /// Time before the end at which the nodes are drained: for a checkpoint and a move.
+    /// Time before the end at which the nodes are drained.
     #[arg(long, value_name = "TIME", default_value = "2m")]
     pub drain: Limit,
     /// Largest number of allocations at a time.
@@ -54,7 +54,7 @@ pub struct AddArgs {
     /// Number of failures in a row after which the queue pauses.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub pause_after: u32,
-    /// Ask for as much as elastic jobs can use, not only for what they need to start.
+    /// Ask for as much as elastic jobs can use.
     #[arg(long)]
     pub grow: bool,
     /// Further option of sbatch; may be repeated.

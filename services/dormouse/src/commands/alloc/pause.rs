@@ -11,7 +11,7 @@ use crate::context::Context;
 /// Let a queue ask for nothing, or let it ask again
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse alloc pause gpu\n  dormouse alloc pause gpu --off\n\nAllocations that wait or run stay. A queue that paused after failures asks again, too, after --off."
+    after_help = "Examples:\n  dormouse alloc pause gpu\n  dormouse alloc pause gpu --off\n\nAllocations stay. --off also ends a pause after failures."
 )]
 pub struct PauseArgs {
     #[command(flatten)]

@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
 
-/// Make a new cluster's root key, its brokers' configuration and its services' credentials
+/// Make a new cluster's root key, broker configuration and services' credentials
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse cluster init --keys keys > deploy/nats/accounts.conf\n\nkeys/root.nk is what every account follows from: who has it makes any account. Keep it, and sys.creds, with the owner. Each service is given its own file."
+    after_help = "Examples:\n  dormouse cluster init --keys keys > deploy/nats/accounts.conf\n\nEvery account follows from keys/root.nk: keep it and sys.creds with the owner. Give each service its own file."
 )]
 pub struct InitArgs {
     #[command(flatten)]

@@ -6,7 +6,7 @@ use super::change::{self, Change};
 use crate::cli::filter::WhichArgs;
 use crate::context::Context;
 
-/// Put a job on hold: it gets no resources, and releases its containers after a checkpoint
+/// Put a job on hold: it saves, releases its containers, and gets none
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  dormouse job hold ads/lr\n  dormouse job hold --tenant ads --phase queued --yes"
@@ -14,7 +14,7 @@ use crate::context::Context;
 pub struct HoldArgs {
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Also hold a job that runs without a checkpoint and will start from the beginning after its release.
+    /// Also hold a running job without a checkpoint, which then begins again.
     #[arg(long)]
     pub force: bool,
 }

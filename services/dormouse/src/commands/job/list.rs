@@ -18,21 +18,20 @@ use crate::{print, render};
 /// List jobs
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse job list\n  dormouse job list --all --limit 20\n  dormouse job list --name 'lr-*' --from 2d --sort waiting\n  dormouse job list --tenant ads -o json\n  dormouse job list --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --from nor --phase says which, those that ended within the last hour; its last line says how many are left out. -o json and -o yaml have all, in the order of their admission, where no flag says otherwise. `dormouse jobs` is short for this command."
+    after_help = "Examples:\n  dormouse job list\n  dormouse job list --all --limit 20\n  dormouse job list --name 'lr-*' --from 2d --sort waiting\n  dormouse job list --tenant ads -o json\n  dormouse job list --phase live --watch\n\nA table has the jobs that are not over and, unless --all, --from or --phase says otherwise, those that ended within the last hour. -o json and -o yaml have all, in the order of admission. `dormouse jobs` is short for this command."
 )]
 pub struct ListArgs {
     /// Only this tenant.
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Only jobs in these phases, such as running or queued,starting; live for all that are not over, refused
-    /// for refused submissions.
+    /// Only jobs in these phases, such as queued,starting; live: all that are not over; refused: refused
+    /// submissions.
     #[arg(long, value_delimiter = ',', value_name = "PHASE", value_parser = phases())]
     pub phase: Vec<String>,
     /// Only jobs with a matching name: * stands for any text, ? for one character.
     #[arg(long, value_name = "PATTERN")]
     pub name: Option<String>,
-    /// Of ended jobs, only those that ended from this time on, or within the last 90s, 10m, 2h, 1d. Default of
-    /// tables: the last hour.
+    /// Of ended jobs, only those since this time or age. Default of tables: 1h.
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "all")]
     pub from: Option<At>,
     /// Include all ended jobs.

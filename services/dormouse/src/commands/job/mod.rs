@@ -53,7 +53,7 @@ pub enum JobCommand {
 /// A job argument.
 #[derive(Debug, Clone, Args)]
 pub struct JobArg {
-    /// tenant/name; a bare name belongs to DORMOUSE_TENANT, else to the key's tenant, else to `default`.
+    /// tenant/name; a bare name is of DORMOUSE_TENANT, the key's tenant, or `default`.
     pub id: NamedJob,
 }
 

@@ -6,13 +6,13 @@ use super::change::{self, Change};
 use crate::cli::filter::WhichArgs;
 use crate::context::Context;
 
-/// Stop a job after a checkpoint and start it when resources allow
+/// Stop a job after a checkpoint, to start again later
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  dormouse job requeue ads/lr")]
 pub struct RequeueArgs {
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Also requeue a job that runs without a checkpoint and will start from the beginning.
+    /// Also requeue a running job without a checkpoint, which then begins again.
     #[arg(long)]
     pub force: bool,
 }

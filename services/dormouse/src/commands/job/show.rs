@@ -18,7 +18,7 @@ use crate::error::DONE;
 use crate::print;
 use crate::render::{self, Style};
 
-/// Show everything about a job
+/// Show a job
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job show ads/lr -o json\n  dormouse job show ads/lr --document > lr.yaml\n  dormouse job show ads/lr --file speed.svg    # its speed by containers\n  dormouse job show ads/lr --log log.jsonl     # as it was at the end of an exported log"
@@ -26,7 +26,7 @@ use crate::render::{self, Style};
 pub struct ShowArgs {
     #[command(flatten)]
     pub of: JobHistoryArgs,
-    /// Show the complete document that made the job, ready to submit; in YAML, or with -o json in JSON.
+    /// Show the job's complete document, ready to submit, in YAML or with -o json in JSON.
     #[arg(long, conflicts_with = "every")]
     pub document: bool,
     /// Draw the job's speed by its number of containers into this SVG file.

@@ -37,13 +37,13 @@ pub struct UpdateArgs {
     /// Place in the tenant's queue: the highest priority goes first.
     #[arg(long, allow_negative_numbers = true)]
     pub priority: Option<i32>,
-    /// Time limit in all, such as 90s, 30m, 12h or 7d; none lifts the limit.
+    /// Time limit in all; none lifts the limit.
     #[arg(long, value_name = "TIME")]
     pub time_limit: Option<Limit>,
     /// Longest wait for the first start; none lifts the limit.
     #[arg(long, value_name = "TIME")]
     pub queue_limit: Option<Limit>,
-    /// Largest part of a GPU while others leave it idle, from the request to 1; running containers go on.
+    /// Most of a GPU while others leave it idle, from the request to 1; running containers go on.
     #[arg(long, value_name = "PART")]
     pub gpu_limit: Option<String>,
 }

@@ -23,7 +23,7 @@ use crate::print;
 /// Wait until a job, or all that match, have ended (exit code 0 completed, 3 failed, 4 cancelled)
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nA filter means those that are not over. Each is said as it ends. Exit code of several: 3 where one has failed, else 4 where one was cancelled, else 0; 124 where the time is over (code timeout)."
+    after_help = "Examples:\n  dormouse job wait ads/lr && dormouse job logs ads/lr\n  dormouse job wait ads/lr-1 ads/lr-2 --timeout 2h\n  dormouse job wait --tenant ads --name 'lr-*'\n\nExit code of several: 3 if one has failed, else 4 if one was cancelled, else 0; 124: the time is over."
 )]
 pub struct WaitArgs {
     #[command(flatten)]

@@ -35,13 +35,13 @@ pub struct ImportArgs {
     /// Write the scenario into this file, and the report to the standard output.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// List of the nodes: the output of sinfo -N -h -o "%N|%c|%m|%G", or Alibaba's table of nodes.
+    /// Nodes: the output of sinfo -N -h -o "%N|%c|%m|%G", or Alibaba's table.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
-    /// Equal nodes of this capacity. Default: as much of each resource as a job had on one node.
+    /// Equal nodes of this capacity. Default: the most that a job had on one node.
     #[arg(long, value_name = "CAPACITY", value_parser = capacity)]
     pub node: Option<Amounts>,
-    /// Number of the equal nodes. Default: the fewest whose sum holds the peak usage.
+    /// Number of the equal nodes. Default: as many as the peak needs.
     #[arg(long, value_name = "N", requires = "node", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub count: Option<u32>,
     /// The recorded name that becomes a job's tenant: account or user.

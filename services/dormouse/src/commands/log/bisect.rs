@@ -15,12 +15,12 @@ use crate::print;
 /// Find the first event after which a condition holds
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse log bisect ads/lr=running\n  dormouse log bisect ads/lr.containers=4 --log log.parquet\n  dormouse log bisect 'utilization>0.9'\n  dormouse log bisect 'fairness-loss>0.5' -o json\n  dormouse log bisect broken --log log.parquet     # an invariant of the services\n  dormouse log bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is looked for by halving; everything else after every event, so that the place is the first one also where a metric crosses its value again and again. Nothing is read behind the place."
+    after_help = "Examples:\n  dormouse log bisect ads/lr=running\n  dormouse log bisect ads/lr.containers=4 --log log.parquet\n  dormouse log bisect 'utilization>0.9'\n  dormouse log bisect 'fairness-loss>0.5' -o json\n  dormouse log bisect broken --log log.parquet     # an invariant of the services\n  dormouse log bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. Lasting conditions (a job was seen, has ended) are found by halving, others by a look after every event, so that the place is the first."
 )]
 pub struct BisectArgs {
     /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
     pub predicate: Predicate,
-    /// Check every 4,096th event and bisect: finds some change of the condition, not always the first.
+    /// Check every 4,096th event and bisect: finds some change, not always the first.
     #[arg(long)]
     pub some: bool,
     #[command(flatten)]

@@ -20,7 +20,7 @@ use crate::render::date;
 /// Find the first decision on which another policy, this build, or another log differs
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse log diff --set policy.theta2=0.5 --log log.parquet\n  dormouse log diff --set policy.allocation=drf -o json\n  dormouse log diff --log old.parquet                      # this build against the one that decided\n  dormouse log diff --log old.parquet --against new.parquet  # two logs, allocation by allocation\n  dormouse log diff --set policy.theta2=0.5 --at 4712 --as ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed is the question of `dormouse whatif`."
+    after_help = "Examples:\n  dormouse log diff --set policy.theta2=0.5 --log log.parquet\n  dormouse log diff --set policy.allocation=drf -o json\n  dormouse log diff --log old.parquet                      # this build against the one that decided\n  dormouse log diff --log old.parquet --against new.parquet  # two logs, allocation by allocation\n  dormouse log diff --set policy.theta2=0.5 --at 4712 --as ads\n\nPolicies are compared at the log's own states; `dormouse whatif` tells what would have followed."
 )]
 pub struct DiffArgs {
     /// Fields of the other policy: policy.FIELD=VALUE.

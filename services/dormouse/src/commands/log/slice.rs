@@ -17,7 +17,7 @@ use crate::context::Context;
 /// Write a part of the log that can be read alone: the states before the range, and the events of the range
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse log slice --from 4000 --to 4712 --file bug.jsonl\n  dormouse log slice --from 4000 --log log.parquet --file bug.jsonl\n  dormouse log slice --from 4000 --to 4712 --anonymise --file bug.jsonl\n  dormouse log verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They have versions; a build with others says which build to use."
+    after_help = "Examples:\n  dormouse log slice --from 4000 --to 4712 --file bug.jsonl\n  dormouse log slice --from 4000 --log log.parquet --file bug.jsonl\n  dormouse log slice --from 4000 --to 4712 --anonymise --file bug.jsonl\n  dormouse log verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nEvery decision in the slice can be made again. States have versions; another build names the build to use."
 )]
 pub struct SliceArgs {
     #[command(flatten)]

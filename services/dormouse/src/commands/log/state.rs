@@ -22,8 +22,8 @@ use crate::render::Style;
     after_help = "Examples:\n  dormouse log state --at 4712\n  dormouse log state --at 2026-11-21T10:00:00Z\n  dormouse log state --at 10:00:00               # today, in UTC\n  dormouse log state --log log.jsonl --at 100 -o json"
 )]
 pub struct StateArgs {
-    /// After this sequence, or at this time (RFC 3339, a time of the day of the log's last event in UTC, or
-    /// 10m for ten minutes ago); default: the end.
+    /// After this sequence, or at this time: RFC 3339, a UTC time of the last event's day, or an age such as
+    /// 10m; default: the end.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
     #[command(flatten)]

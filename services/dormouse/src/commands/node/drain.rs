@@ -21,7 +21,7 @@ pub struct DrainArgs {
     /// Reason; shown with the node.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Time after which the remaining containers are stopped and start elsewhere, such as 90s, 10m or 2h.
+    /// Time after which the remaining containers start elsewhere.
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<Limit>,
 }

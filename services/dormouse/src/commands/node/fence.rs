@@ -11,11 +11,10 @@ use crate::commands::common::{agents, caught_up, operator, query};
 use crate::context::Context;
 use crate::error::Coded;
 
-/// Declare that a node's containers have ended, for example because it is switched off: they are replaced at
-/// once
+/// Declare that a node's containers have ended, since its power is off: they are replaced at once
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'\n\nIt is refused where the node's agent answers: what runs there has not ended. `node drain` moves it."
+    after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'\n\nRefused while the node's agent answers; `node drain` moves its jobs."
 )]
 pub struct FenceArgs {
     /// Node.

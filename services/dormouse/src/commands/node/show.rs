@@ -9,7 +9,7 @@ use crate::commands::common::watched;
 use crate::context::Context;
 use crate::render;
 
-/// Show everything about a node
+/// Show a node
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  dormouse node show n1\n  dormouse node show n1 -o json")]
 pub struct ShowArgs {

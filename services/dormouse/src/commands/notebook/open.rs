@@ -25,7 +25,7 @@ use crate::print;
 /// Print a notebook's address with its token; start the notebook first if it has ended
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse notebook open ads/analysis\n  xdg-open \"$(dormouse notebook open ads/analysis)\"\n  dormouse notebook open ads/analysis -o json | jq -r .token\n\nWhere the gateway listens on another machine's own address only: ssh -L 8080:localhost:8080 MACHINE, with the gateway's port twice, and the address is right as it is printed."
+    after_help = "Examples:\n  dormouse notebook open ads/analysis\n  xdg-open \"$(dormouse notebook open ads/analysis)\"\n  dormouse notebook open ads/analysis -o json | jq -r .token\n\nIf the gateway listens on another machine's own address only: ssh -L 8080:localhost:8080 MACHINE, with the gateway's port twice."
 )]
 pub struct OpenArgs {
     /// Notebook, as TENANT/NAME.

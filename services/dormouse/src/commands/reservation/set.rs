@@ -20,7 +20,7 @@ const LEAST_S: u64 = 60;
 /// Make a reservation, or replace one
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse reservation set maintenance --nodes n3,n4 --from 2026-12-01T08:00:00Z --for 4h\n  dormouse reservation set course --amounts gpu=16 --from 2026-12-07T09:00:00Z --for 2h --every 7d --tenant students\n  dormouse reservation set rerun --nodes n1 --from 2026-12-01T00:00:00Z --for 1d --job ads/lr --lead 10m\n\nJobs with checkpoints use the nodes until they leave, --lead before the beginning. Other jobs start there only if their time limit ends before. What cannot move stays until it ends, as on a drained node. Without --tenant and --job the nodes are for nobody."
+    after_help = "Examples:\n  dormouse reservation set maintenance --nodes n3,n4 --from 2026-12-01T08:00:00Z --for 4h\n  dormouse reservation set course --amounts gpu=16 --from 2026-12-07T09:00:00Z --for 2h --every 7d --tenant students\n  dormouse reservation set rerun --nodes n1 --from 2026-12-01T00:00:00Z --for 1d --job ads/lr --lead 10m\n\nJobs with checkpoints leave --lead before the beginning. Other jobs start there only if their time limit ends before; a job that cannot move stays until it ends. Without --tenant and --job the nodes are for nobody."
 )]
 pub struct SetArgs {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct SetArgs {
     /// Time from one beginning to the next, such as 7d. Default: once.
     #[arg(long, value_name = "TIME")]
     pub every: Option<Span>,
-    /// Time before the beginning at which other jobs leave: for a checkpoint and a move.
+    /// Time before the beginning at which other jobs leave.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub lead: Span,
     /// Tenant whose jobs may run there; may be repeated.

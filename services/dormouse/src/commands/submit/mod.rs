@@ -33,27 +33,25 @@ use crate::print;
 /// Submit jobs from YAML or JSON files, folders, or - for standard input
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it was refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of `job wait`: 0 completed, 3 failed, 4 cancelled, 124 the time is over; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
+    after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it waits and runs when it has room, 1 it was refused. Of several, and with --detach: 1 if one was refused. With --wait that of `job wait`. Jobs of a table or of several values are named NAME-1, NAME-2, …"
 )]
 pub struct SubmitArgs {
-    /// Documents: files with one or more jobs, or folders of files (not recursive); - is standard input.
+    /// Files with one or more jobs, or folders of files (not recursive); - is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Tenant of the job. Default: the document's, else the key's, else `default`.
     #[arg(long, env = "DORMOUSE_TENANT")]
     pub tenant: Option<String>,
-    /// Submit only if the result would still match the `plan` token; else refuse with the difference.
+    /// Submit only if the result still matches the `plan` token; else refuse with the difference.
     #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub if_plan: Option<Planned>,
     /// Job name, in place of the document's.
     #[arg(long)]
     pub name: Option<String>,
-    /// Set a field of the document, such as env.LR=0.1; several values make one job each, several flags make
-    /// every combination.
+    /// Set a field, such as env.LR=0.1; several values make one job each, several flags every combination.
     #[arg(long, value_name = "PATH=VALUE[,VALUE…]")]
     pub set: Vec<Set>,
-    /// Make one job per row of a table: a .csv whose first line names the fields, or a YAML or JSON list of
-    /// maps.
+    /// Make one job per row: a .csv whose first line names the fields, or a YAML or JSON list of maps.
     #[arg(long, value_name = "FILE")]
     pub sweep: Option<PathBuf>,
     /// Show admission's decision as of now, without submitting.
@@ -62,7 +60,7 @@ pub struct SubmitArgs {
     /// Do not wait for the decision.
     #[arg(long, short)]
     pub detach: bool,
-    /// Wait until every job has ended, and report the outcome as `job wait` does.
+    /// Wait until every job has ended, as `job wait` does.
     #[arg(long, conflicts_with_all = ["detach", "dry_run"])]
     pub wait: bool,
     /// With --wait: the longest wait, such as 90s, 10m or 2h.

@@ -17,7 +17,7 @@ use crate::describe;
 /// Make a tenant on running brokers: its account, key and grants
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own (`dormouse account add ads/alice`). The brokers keep accounts that `dormouse cluster init` has begun."
+    after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds for the tenant's programs; `dormouse account add ads/alice` makes a person's key."
 )]
 pub struct CreateArgs {
     #[command(flatten)]

@@ -19,16 +19,14 @@ pub struct EntitlementArgs {
     /// Weight among the tenants.
     #[arg(long, allow_negative_numbers = true, value_parser = weight)]
     pub weight: Option<u32>,
-    /// Quota, such as cpu=20,memory=64Gi; resources that are not named stay, cpu=none lifts one bound, none
-    /// all.
+    /// Quota, such as cpu=20,memory=64Gi; unnamed resources stay, cpu=none lifts one, none all.
     #[arg(long, value_name = "AMOUNTS")]
     pub quota: Option<String>,
-    /// Budget, such as gpu=10000h/month or cpu=500h,gpu=20h/week; a period is a day, week, month, year or once;
-    /// none lifts it.
+    /// Budget, such as gpu=10000h/month or cpu=500h,gpu=20h/week; periods: day, week, month, year, once; none
+    /// lifts it.
     #[arg(long, value_name = "HOURS")]
     pub budget: Option<String>,
-    /// What happens when the budget is used: only a warning; no further job starts; or training and batch jobs
-    /// stop, too.
+    /// When the budget is used: warn, start no further job, or also stop training and batch jobs.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub at_limit: Option<AtLimitArg>,
     /// Add what is left of a period, at most one period's hours, to the next.

@@ -15,7 +15,7 @@ pub struct GrantsArgs {
     /// User and group, by number, of the tenant's containers.
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<String>,
-    /// Folder of the nodes that the tenant's jobs may mount, with all below it; `:ro` for read-only.
+    /// Folder of the nodes that its jobs may mount, with all below it; `:ro`: read-only.
     #[arg(long, value_name = "PATH[:ro]")]
     pub mount: Vec<String>,
     /// Folder of the nodes with the tenant's secrets.
@@ -42,11 +42,11 @@ pub struct GrantsArgs {
     /// Most containers of its jobs together.
     #[arg(long, value_name = "CONTAINERS")]
     pub max_containers: Option<String>,
-    /// Most disk of a node for its containers' files and checkpoints, such as 200Gi; overrides the agents'
+    /// Most disk of a node for its files and checkpoints, such as 200Gi; overrides the agents'
     /// `--tenant-storage`.
     #[arg(long, value_name = "SIZE")]
     pub max_storage: Option<String>,
-    /// Permission to run programs in its running containers (`job exec`): allowed or forbidden.
+    /// Permission of `job exec` in its containers: allowed or forbidden.
     #[arg(long, value_name = "allowed|forbidden")]
     pub exec: Option<String>,
 }

@@ -18,7 +18,7 @@ use crate::error::Coded;
 /// Forget a tenant that has no jobs: revoke its keys; drop its weight, bounds, grants and webhook
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse tenant remove ads --keys keys\n  dormouse tenant remove ads --keys keys --reason 'the team has left'\n\nIts keys and those of its people are revoked first; a cluster whose operator has no key (`dormouse up`) has none. It is then as a tenant that nobody has named: where grants are required its submissions are refused, elsewhere policy.unknown_tenants says what it may."
+    after_help = "Examples:\n  dormouse tenant remove ads --keys keys\n  dormouse tenant remove ads --keys keys --reason 'the team has left'\n\nIts keys and those of its people are revoked first."
 )]
 pub struct RemoveArgs {
     #[command(flatten)]

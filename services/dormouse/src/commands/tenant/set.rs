@@ -16,7 +16,7 @@ use crate::context::Context;
 /// Set a tenant's entitlement; values that are not named stay
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --budget gpu=10000h/month --at-limit preempt\n\nA budget counts from its setting on. A quota bounds what the tenant's jobs have together; a job that needs more at the least is refused."
+    after_help = "Examples:\n  dormouse tenant set ads --weight 3\n  dormouse tenant set ads --quota cpu=20,memory=64Gi --max-job-weight 4\n  dormouse tenant set ads --quota gpu=0\n  dormouse tenant set ads --quota none\n  dormouse tenant set ads --budget gpu=10000h/month --at-limit preempt\n\nA budget counts from its setting on. A quota bounds the tenant's jobs together; a job that needs more is refused."
 )]
 pub struct SetArgs {
     #[command(flatten)]

@@ -18,7 +18,7 @@ use crate::render::Style;
 /// Check that this machine and the cluster have all they need, with advice
 #[derive(Debug, Clone, Copy, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse cluster doctor\n  dormouse cluster doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse cluster doctor -o json\n\nIt changes nothing. Exit code: 0 nothing has failed (warnings do not count), 1 something has."
+    after_help = "Examples:\n  dormouse cluster doctor\n  dormouse cluster doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse cluster doctor -o json\n\nIt changes nothing. Exit code: 1 if a check has failed; warnings do not count."
 )]
 pub struct DoctorArgs;
 

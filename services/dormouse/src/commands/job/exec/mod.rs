@@ -25,10 +25,10 @@ use clap::Args;
 use program::Program;
 use terminal::Raw;
 
-/// Run a program in one of a job's containers: as the job's user, inside the sandbox, recorded on the log
+/// Run a program in a job's container: as the job's user, in its sandbox, recorded on the log
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nIts standard input, output and error are the program's, its exit code is the program's; of one that a signal ended, 128 and the signal's number; 127 where there is no such program. ^C is passed on; the third one kills."
+    after_help = "Examples:\n  dormouse job exec ads/lr -- ps -ef\n  dormouse job exec ads/lr --rank 1 -t -- bash\n  dormouse job exec ads/lr -- sh -c 'cat > notes' < notes\n\nStandard input, output, error and exit code are the program's: 128 and the signal's number after a signal; 127: no such program. ^C is passed on; the third one kills."
 )]
 pub struct ExecArgs {
     /// Job: tenant/name.
@@ -39,7 +39,7 @@ pub struct ExecArgs {
     /// Attach this terminal, with its size and keys.
     #[arg(long, short)]
     pub terminal: bool,
-    /// Ask over this tenant's own subjects, as its own key does by default.
+    /// Ask as this tenant, as its own key does.
     #[arg(long = "as", value_name = "TENANT")]
     pub of: Option<String>,
     /// Program and its arguments.

@@ -45,7 +45,7 @@ pub struct LogsArgs {
     /// Only the last lines of each output.
     #[arg(long, value_name = "LINES")]
     pub tail: Option<u32>,
-    /// Only output from this time on, or of the last 90s, 10m, 2h, 1d.
+    /// Only output since this time or age.
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "tail")]
     pub from: Option<At>,
     /// Only this rank.
@@ -60,7 +60,7 @@ pub struct LogsArgs {
     /// Only this task of a task set, on any container.
     #[arg(long, conflicts_with_all = ["rank", "incarnation", "all", "follow", "tail", "from"])]
     pub task: Option<u32>,
-    /// Ask over this tenant's own subjects, as its own key does by default.
+    /// Ask as this tenant, as its own key does.
     #[arg(long = "as", value_name = "TENANT")]
     pub of: Option<String>,
 }

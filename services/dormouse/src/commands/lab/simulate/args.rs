@@ -24,7 +24,7 @@ pub struct SimulateArgs {
     /// relative to the last one named.
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "faults"])]
     pub scenarios: Vec<Source>,
-    /// Set a field by its dotted path; values separated by commas are simulated one by one.
+    /// Set a field by its dotted path; several values are simulated one by one.
     #[arg(long = "set", value_name = "PATH=VALUE[,VALUE…]")]
     pub settings: Vec<Setting>,
     /// Policies to compare: scenario (its own), default, static, drf, dorm-1, dorm-2, dorm-3.
@@ -53,7 +53,7 @@ pub struct SimulateArgs {
     /// Seeds of serving:TRACE.
     #[arg(long, default_value = "1..10", value_name = "SEED[..SEED]")]
     pub seeds: Seeds,
-    /// Time until a replica of serving:TRACE is ready; several values are simulated one by one.
+    /// Time until a replica of serving:TRACE is ready.
     #[arg(
         long = "start",
         default_value = "15s,60s",
@@ -62,12 +62,11 @@ pub struct SimulateArgs {
         value_parser = start
     )]
     pub starts: Vec<f64>,
-    /// Disturb the cluster by crashes, delays, lost nodes and failing checkpoints, chosen by each seed.
-    /// Without a SCENARIO each seed also chooses a small cluster and its jobs.
+    /// Disturb the cluster by crashes, delays, lost nodes and failing checkpoints of each seed. Without a
+    /// SCENARIO the seed also chooses cluster and jobs.
     #[arg(long, value_name = "SEED[..SEED]")]
     pub faults: Option<Seeds>,
-    /// With --faults: the log also rolls back once or twice, as after a power failure before a broker wrote
-    /// its last events.
+    /// With --faults: the log also rolls back once or twice, as after a power failure.
     #[arg(long, requires = "faults", conflicts_with = "scenarios")]
     pub log_goes_back: bool,
 }
