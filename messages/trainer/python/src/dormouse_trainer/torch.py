@@ -11,6 +11,11 @@ Where each rank holds a part of the model (`fully_shard`, DTensors), `Run(shards
 
     dt.keep_shards(run, model, optimizer)           # instead of keep: each rank writes and reads its own part
 
+With a batch that follows the containers (`run.batch_of`), `average` replaces DistributedDataParallel:
+
+    loss.backward()                                 # the mean over this rank's samples
+    dt.average(run, model)                          # the gradients' mean over the ranks; the noise is observed
+
 Data loaders take `worker_init_fn=dormouse.ignore_signals`.
 """
 
@@ -39,6 +44,41 @@ def agree(run: Run, group=None) -> None:
         return most.tolist()
 
     run.agree_with(agreement)
+
+
+def average(run: Run, model, group=None) -> None:
+    """Averages the gradients of a model over the samples of all ranks, by one all_reduce, and observes their noise for
+    an elastic batch. Each rank has the mean over its own samples. Not for a model that is divided among the ranks, nor
+    under DistributedDataParallel, which has averaged already."""
+    import torch
+    import torch.distributed as dist
+
+    batch = run.batch
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with torch.no_grad():
+        gradients = [torch.zeros_like(it) if it.grad is None else it.grad for it in parameters]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        if run.world_size == 1:
+            if batch.is_elastic:
+                batch.observe_alone(_precise(flat))
+            return
+        flat = _precise(flat)
+        entries = torch.cat([flat * (batch.share / batch.size), (flat @ flat / run.world_size).reshape(1)])
+        dist.all_reduce(entries, group=group)
+        mean = entries[:-1]
+        if batch.is_elastic:
+            square, mean_square = torch.stack([entries[-1], mean @ mean]).tolist()
+            batch.observe(square, mean_square)
+        offset = 0
+        for parameter, gradient in zip(parameters, gradients):
+            part = mean[offset : offset + gradient.numel()].reshape(gradient.shape)
+            parameter.grad = part.to(gradient.dtype)
+            offset += gradient.numel()
+
+
+def _precise(flat):
+    """Squares of half precision would overflow."""
+    return flat if flat.element_size() >= 4 else flat.float()
 
 
 def keep_shards(run: Run, model, *optimizers) -> None:
