@@ -32,6 +32,8 @@ FILE = "batch.json"
 # Times of a share before the next choice; later choices are rare, for a change costs the learning rate's calm.
 _TRIED = 8
 _RARELY_STEPS, _RARELY_S = 100, 30.0
+# A single rank sees the noise in one step of so many: halves take longer than a whole.
+_HALVES_EVERY = 4
 # A change must bring this much.
 _BETTER = 1.05
 
@@ -66,36 +68,48 @@ class Batch:
         return self._run.done * self._size
 
     @property
+    def taken(self) -> int:
+        """Steps taken, each of its own size; `run.done` counts in steps of the smallest batch."""
+        return self._run.done
+
+    @property
     def rows(self) -> range:
         """Numbers of this rank's samples, counted over the whole training."""
         size, seen, run = self.size, self.seen, self._run
         return range(seen + size * run.rank // run.world_size, seen + size * (run.rank + 1) // run.world_size)
 
+    @property
+    def parts(self) -> List[range]:
+        """The rank's samples by the gradients that are to be computed: one part. A single rank of an elastic batch
+        has two halves now and then, to see the noise between them."""
+        return [self.rows]
+
     def observe(self, part_square, mean_square, parts: Optional[int] = None) -> None:
-        """Learns the gradient noise from squared norms: that of the mean gradient of this rank's samples (better: its
-        mean over the ranks), and that of the mean over the ranks. `parts`: how many gradients of a share each the
-        second is a mean of; the number of ranks if not given. Only the chief's observations count."""
+        """Learns the gradient noise from squared norms: that of the mean gradient of a part of the step's samples
+        (better: its mean over the parts), and that of the mean gradient of all. `parts`: how many parts there are,
+        if not one a rank. Only the chief's observations count."""
 
-    def observe_alone(self, gradient) -> None:
-        """The same for a single rank: two steps in a row are taken as two ranks. `gradient` is a flat array."""
-
-    def average(self, gradient, total: Callable):
-        """The mean gradient over all samples of the step, from that over this rank's (a numpy array). `total` sums
-        an array over the ranks, such as `World.sum`. The noise is observed with the same sum."""
+    def average(self, gradients, total: Callable):
+        """The mean gradient over all samples of the step, from those over this rank's [`parts`] (numpy arrays).
+        `total` sums an array over the ranks, such as `World.sum`. The noise is observed with the same sum."""
         import numpy as np
 
-        flat = gradient.ravel()
-        if self._run.world_size == 1:
-            self.observe_alone(flat.copy())
-            return gradient
-        entries = flat * (self.share / self.size)
+        run = self._run
+        sizes = [len(part) for part in self.parts]
+        mean = sum(gradient * (size / max(1, self.share)) for gradient, size in zip(gradients, sizes))
+        if len(sizes) > 1:
+            squares = [(gradient * gradient).sum() for gradient in gradients]
+            self.observe(sum(squares) / len(squares), (mean * mean).sum(), parts=len(squares))
+        if run.world_size == 1:
+            return mean
+        entries = (mean * (self.share / self.size)).ravel()
         if self.is_elastic:
-            entries = np.append(entries, flat @ flat / self._run.world_size)
-        summed = total(entries.astype(flat.dtype))
+            entries = np.append(entries, (mean * mean).sum() / run.world_size)
+        summed = total(entries.astype(mean.dtype))
         if self.is_elastic:
             summed, square = summed[:-1], summed[-1]
             self.observe(square, summed @ summed)
-        return summed.reshape(gradient.shape)
+        return summed.reshape(mean.shape)
 
     # What the run asks; an elastic batch answers.
 
@@ -139,12 +153,11 @@ class Elastic(Batch):
         self._least, self._most, self._share_max = least, most, share_max
         self._is_linear, self._clock = linear, clock
         self.noise, self.times = Noise(), Times()
-        self._gain, self._carry, self._seen = 1.0, 0.0, run.done * least
+        self._gain, self._carry, self._seen, self._taken = 1.0, 0.0, run.done * least, run.done
         self._world = 0
-        # From the next step on: size and gain. What the chief wants.
+        # From the next step on: size and gain; and the size that the chief wants.
         self._next: Optional[tuple] = None
         self._wanted = 0
-        self._before = None
         self._restart()
 
     def _restart(self) -> None:
@@ -171,6 +184,10 @@ class Elastic(Batch):
         return self._seen
 
     @property
+    def taken(self) -> int:
+        return self._taken
+
+    @property
     def efficiency(self) -> float:
         return self.gain * self._least / self.size
 
@@ -179,19 +196,16 @@ class Elastic(Batch):
         """φ in samples; None while unknown."""
         return math.inf if self._is_linear else self.noise.scale
 
-    def observe(self, part_square, mean_square, parts: Optional[int] = None) -> None:
-        parts = self._run.world_size if parts is None else parts
-        if self.size % self._run.world_size == 0:
-            self.noise.observe(self.share, float(part_square), self.share * parts, float(mean_square), self._gain)
+    @property
+    def parts(self) -> List[range]:
+        rows, half = self.rows, self.share // 2
+        if self._run.world_size > 1 or self._is_linear or half == 0 or self._taken % _HALVES_EVERY:
+            return [rows]
+        return [rows[:half], rows[half:]]
 
-    def observe_alone(self, gradient) -> None:
-        before, self._before = self._before, None
-        if before is None or before[0] != self.share:
-            self._before = (self.share, gradient)
-            return
-        mean = (before[1] + gradient) / 2
-        squares = (float(before[1] @ before[1]) + float(gradient @ gradient)) / 2
-        self.observe(squares, float(mean @ mean), parts=2)
+    def observe(self, part_square, mean_square, parts: Optional[int] = None) -> None:
+        size, parts = self.size, self._run.world_size if parts is None else parts
+        self.noise.observe(size / parts, float(part_square), size, float(mean_square), self._gain)
 
     # ── the size ─────────────────────────────────────────────────────────────────────────────────
 
@@ -205,7 +219,7 @@ class Elastic(Batch):
                 "%d ranks share a batch of at most %d samples (batch.max): each needs one; raise batch.max, or lower "
                 "containers.max" % (world, self._most)
             )
-        former, self._world, self._next, self._before = self._world, world, None, None
+        former, self._world, self._next = self._world, world, None
         self._restart()
         if world * self._lowest > self._most:
             # No multiple lies between the bounds: shares that differ by one.
@@ -277,6 +291,7 @@ class Elastic(Batch):
             self.times.add(self._world, self._size // self._world, now - began)
             self._tried += 1
         self._carry, self._seen = self._carry + self._gain - steps, self._seen + self._size
+        self._taken += 1
         if self._next is not None:
             size, self._gain = self._next
             if size != self._size:
@@ -303,20 +318,22 @@ class Elastic(Batch):
 
     def state_dict(self) -> dict:
         self._settle()
-        state = {"world": self._world, "size": self._size, "gain": self._gain, "carry": self._carry, "seen": self._seen}
+        state = {"world": self._world, "size": self._size, "gain": self._gain}
+        state.update(carry=self._carry, seen=self._seen, taken=self._taken)
         run = self._run
         if run.is_in_step:
             size, following = self._next or (self._size, self._gain)
             carry = self._carry + self._gain - self.steps(run.total - run.done)
-            state.update(size=size, gain=following, carry=carry, seen=self._seen + self._size)
+            state.update(size=size, gain=following)
+            state.update(carry=carry, seen=self._seen + self._size, taken=self._taken + 1)
         return {**state, "noise": self.noise.state_dict(), "times": self.times.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
         self.noise.load_state_dict(state["noise"])
         self.times.load_state_dict(state["times"])
-        self._carry, self._seen = float(state["carry"]), int(state["seen"])
+        self._carry, self._seen, self._taken = float(state["carry"]), int(state["seen"]), int(state["taken"])
         self._world, self._size, self._gain = int(state["world"]), int(state["size"]), float(state["gain"])
-        self._wanted, self._next, self._before = self._size, None, None
+        self._wanted, self._next = self._size, None
         if not self._least <= self._size <= self._most:
             # The document's bounds have changed.
             self._world, self._size = 0, self._least
@@ -324,6 +341,6 @@ class Elastic(Batch):
 
     def meet(self) -> None:
         self._settle()
-        self._next, self._before = None, None
+        self._next = None
         self._wanted = self._size
         self._began_s = None

@@ -39,7 +39,7 @@ class Noise:
         self._true_square = 0.0
         self._variance = 0.0
 
-    def observe(self, small: int, small_square: float, large: int, large_square: float, gain: float = 1.0) -> None:
+    def observe(self, small: float, small_square: float, large: float, large_square: float, gain: float = 1.0) -> None:
         """The squared norms of mean gradients over `small` and `large` samples of one step. The small one may be a
         mean of squares over several small batches. Anything that is not finite is passed over."""
         if small >= large or not (math.isfinite(small_square) and math.isfinite(large_square)):
