@@ -410,6 +410,28 @@ def test_members_who_come_and_go_have_the_chiefs_batch(tmp_path):
     assert "done 3000 seen %d " % rows in outputs[-1]
 
 
+def test_a_member_that_dies_loses_no_sample(tmp_path):
+    generator = harness.seeded("a member of a batch dies")
+    many = BatchAgents(tmp_path, 2000, 5, program="train_batch.py")
+    try:
+        many.begin("a", "b", "c")
+        many.await_step(generator.randrange(50, 600))
+        many.processes["b"].kill()
+        harness.finish(many.processes.pop("b"), -signal.SIGKILL)
+        many.generation += 1
+        many.announce(["a", "c"], cause="lost")
+        many.await_ack(["a", "c"], "joined")
+        chief, other = (steps_of(output.splitlines()) for output in many.finish())
+    finally:
+        for process in many.processes.values():
+            process.kill()
+            process.communicate()
+    starts = [line["rows"][0] for line in chief]
+    assert starts == [0, *np.cumsum([line["size"] for line in chief])[:-1]], "no sample is lost, none is taken twice"
+    sizes = {line["step"]: (line["size"], line["gain"]) for line in chief}
+    assert all(sizes[line["step"]] == (line["size"], line["gain"]) for line in other)
+
+
 # ── real training ────────────────────────────────────────────────────────────────────────────────
 
 
