@@ -44,7 +44,7 @@ def arguments(description, **defaults):
         "--exchange-ms", type=float, default=0.0, help="extra time of one step that the workers do not share: a sleep"
     )
     parser.add_argument(
-        "--batch", type=int, default=120, help="the global batch, whatever the number of workers; a document's goes first"
+        "--batch", type=int, default=120, help="the global batch, whatever the number of workers, where no document sets it"
     )
     parser.add_argument("--learning-rate", type=float, default=defaults.get("learning_rate", 0.05))
     parser.add_argument("--hidden", type=int, default=0, help="units of a hidden layer; 0: softmax regression")

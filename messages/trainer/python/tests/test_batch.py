@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import signal
 import sys
 import threading
@@ -19,6 +18,7 @@ from test_elastic import Agents, free_port
 from test_run import Ranks, signals  # noqa: F401
 
 BOUNDS = {"DORMOUSE_BATCH_MIN": 32, "DORMOUSE_BATCH_MAX": 512}
+BAD_BOUNDS = [{"MIN": 8}, {"MAX": 8}, {"MIN": 9, "MAX": 8}, {"MIN": 0, "MAX": 8}, {"MIN": "x", "MAX": 8}]
 EXAMPLE = harness.HERE.parents[3] / "deploy" / "examples" / "train_world.py"
 
 
@@ -217,7 +217,17 @@ def test_bounds_of_which_the_program_knows_nothing_change_nothing(tmp_path):
     assert harness.lines(tmp_path)[-1] == {"step": 3, "steps_total": 3}
 
 
-@pytest.mark.parametrize("bounds", [{"MIN": 8}, {"MAX": 8}, {"MIN": 9, "MAX": 8}, {"MIN": 0, "MAX": 8}, {"MIN": "x", "MAX": 8}])
+def test_a_gradient_is_wanted_for_each_part(tmp_path):
+    batch = a_run(tmp_path).batch_of(120)
+    assert [len(part) for part in batch.parts] == [16, 16]
+    with pytest.raises(ValueError, match="2 parts on this rank, and 1 were given"):
+        batch.average(np.ones(3), sum)
+    assert batch.average([np.ones(3), np.full(3, 2.0)], sum).tolist() == [1.5] * 3
+    fixed = a_run(tmp_path, bounds={}).batch_of(120)
+    assert fixed.average(np.ones(3), sum).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("bounds", BAD_BOUNDS)
 def test_bad_bounds_are_told(tmp_path, bounds):
     with pytest.raises(ValueError, match="DORMOUSE_BATCH_MIN"):
         a_run(tmp_path, bounds={"DORMOUSE_BATCH_" + name: value for name, value in bounds.items()})
@@ -335,10 +345,8 @@ def gang(folder, program, ranks, *arguments, **more):
     ports = [free_port() for _ in range(ranks)]
     peers = ",".join("127.0.0.1:%d" % port for port in ports)
     more = {"DORMOUSE_PEERS": peers, **more}
-    processes = [
-        harness.start([sys.executable, str(program), *map(str, arguments)], harness.environment(folder, None, rank, ranks, **more))
-        for rank in range(ranks)
-    ]
+    environments = [harness.environment(folder, None, rank, ranks, **more) for rank in range(ranks)]
+    processes = [harness.start([sys.executable, str(program), *map(str, arguments)], env) for env in environments]
     return [harness.finish(process).splitlines() for process in processes]
 
 

@@ -29,7 +29,7 @@ from .noise import Noise, gain
 #: The file within a checkpoint.
 FILE = "batch.json"
 
-# Times of a share before the next choice; later choices are rare, for a change costs the learning rate's calm.
+# Times of a share before the next choice; later choices are rare, since each change disturbs the training.
 _TRIED = 8
 _RARELY_STEPS, _RARELY_S = 100, 30.0
 # A single rank sees the noise in one step of so many: halves take longer than a whole.
@@ -95,7 +95,9 @@ class Batch:
         import numpy as np
 
         run = self._run
+        gradients = [gradients] if hasattr(gradients, "shape") else list(gradients)
         sizes = [len(part) for part in self.parts]
+        check_parts(sizes, gradients)
         mean = sum(gradient * (size / max(1, self.share)) for gradient, size in zip(gradients, sizes))
         if len(sizes) > 1:
             squares = [(gradient * gradient).sum() for gradient in gradients]
@@ -142,7 +144,7 @@ class Batch:
         """The members have changed: what was agreed before is void."""
 
 
-class Elastic(Batch):
+class ElasticBatch(Batch):
     """A batch between two bounds. `linear`: each step is worth size ÷ min, as under linear scaling; nothing is
     measured of the noise. `share_max`: no rank takes more samples than this, unless `min` wants it."""
 
@@ -334,8 +336,8 @@ class Elastic(Batch):
         self._carry, self._seen, self._taken = float(state["carry"]), int(state["seen"]), int(state["taken"])
         self._world, self._size, self._gain = int(state["world"]), int(state["size"]), float(state["gain"])
         self._wanted, self._next = self._size, None
-        if not self._least <= self._size <= self._most:
-            # The document's bounds have changed.
+        if not self._least <= self._size <= self._most or self._size // self._world > self._highest:
+            # The bounds have changed.
             self._world, self._size = 0, self._least
         self._restart()
 
@@ -344,3 +346,12 @@ class Elastic(Batch):
         self._next = None
         self._wanted = self._size
         self._began_s = None
+
+
+def check_parts(parts: Sequence, given: Sequence) -> None:
+    """Each part has a gradient."""
+    if len(parts) != len(given):
+        raise ValueError(
+            "the batch has %d parts on this rank, and %d were given: compute one for each of batch.parts"
+            % (len(parts), len(given))
+        )

@@ -1,7 +1,8 @@
 """The choice of a global batch: the size with the most progress a second.
 
-A step of `share` samples a rank takes α + β · share seconds: α for what the ranks do together, β for a sample. Both are
-fitted to measured steps of this number of ranks. Progress a second (goodput) is the gain of the size divided by that time.
+A step of `share` samples a rank takes α + β · share seconds: α for what the ranks do together, β for a sample. Both
+are fitted to measured steps of this number of ranks. Goodput, the progress a second, is the gain of the size divided
+by that time.
 
 Only additions, multiplications and divisions decide: all ranks come to the same size from the same state.
 """

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-# An observation at gain 1 keeps this part of the averages: some 50 steps count. A step that counts as r steps lets
+# An observation at gain 1 keeps this part of the averages: some 100 steps count. A step that counts as r steps lets
 # go of as much as r steps would.
-_KEPT = 0.98
+_KEPT = 0.99
 #: Fewer observations say little.
 ENOUGH = 10
 

@@ -52,7 +52,8 @@ class Place(NamedTuple):
         batch_min, batch_max = (_number(env, "DORMOUSE_BATCH_%s" % name, None) for name in ("MIN", "MAX"))
         if (batch_min, batch_max) != (None, None) and not 1 <= (batch_min or 0) <= (batch_max or 0):
             raise ValueError(
-                "DORMOUSE_BATCH_MIN is %r and DORMOUSE_BATCH_MAX is %r in the environment: give both, with 1 ≤ min ≤ max"
+                "DORMOUSE_BATCH_MIN is %r and DORMOUSE_BATCH_MAX is %r in the environment: "
+                "give both, with 1 ≤ min ≤ max"
                 % (env.get("DORMOUSE_BATCH_MIN"), env.get("DORMOUSE_BATCH_MAX"))
             )
         return cls(

@@ -122,7 +122,7 @@ class Run:
         if least is None or most is None:
             self.batch = batch.Batch(self, size)
         else:
-            self.batch = batch.Elastic(self, least, most, linear, share_max)
+            self.batch = batch.ElasticBatch(self, least, most, linear, share_max)
         if self.resumed and (self.resumed / batch.FILE).exists():
             self.batch.load_state_dict(json.loads((self.resumed / batch.FILE).read_bytes()))
         return self.batch

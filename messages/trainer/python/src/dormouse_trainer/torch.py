@@ -24,6 +24,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterable, List, Sequence
 
+from .batch import check_parts
 from .run import Run
 
 #: The folder within a checkpoint that torch.distributed.checkpoint writes.
@@ -52,12 +53,12 @@ def backward(run: Run, model, losses: Iterable, group=None) -> None:
     import torch
 
     batch, parts, flats = run.batch, run.batch.parts, []
-    # Looked at one by one: a loss holds its memory until its gradients are there.
-    for loss in losses:
+    # Computed one by one: a loss holds its memory until its gradients are there.
+    for loss in [losses] if isinstance(losses, torch.Tensor) else losses:
         model.zero_grad(set_to_none=True)
         loss.backward()
-        if len(parts) > 1:
-            flats.append(_flat(model))
+        flats.append(_flat(model) if len(parts) > 1 else None)
+    check_parts(parts, flats)
     if len(parts) > 1:
         mean = sum(flat * (len(part) / batch.share) for flat, part in zip(flats, parts))
         squares = torch.stack([flat @ flat for flat in flats] + [mean @ mean]).tolist()
