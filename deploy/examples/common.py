@@ -40,7 +40,12 @@ def arguments(description, **defaults):
         default=0.0,
         help="extra work of one step in milliseconds of one container: a sleep, shared by the workers",
     )
-    parser.add_argument("--batch", type=int, default=120, help="the global batch, whatever the number of workers")
+    parser.add_argument(
+        "--exchange-ms", type=float, default=0.0, help="extra time of one step that the workers do not share: a sleep"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=120, help="the global batch, whatever the number of workers, where no document sets it"
+    )
     parser.add_argument("--learning-rate", type=float, default=defaults.get("learning_rate", 0.05))
     parser.add_argument("--hidden", type=int, default=0, help="units of a hidden layer; 0: softmax regression")
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="STEPS", help="also save now and then")
@@ -48,9 +53,11 @@ def arguments(description, **defaults):
     return parser
 
 
-def pause(step_ms, world_size):
-    if step_ms > 0:
-        time.sleep(step_ms / 1000.0 / world_size)
+def pause(options, world_size, size=None):
+    """The extra work of one step: of the whole batch, or of `size` samples."""
+    shared_ms = options.step_ms / world_size * (1.0 if size is None else size / options.batch)
+    if shared_ms + options.exchange_ms > 0:
+        time.sleep((shared_ms + options.exchange_ms) / 1000.0)
 
 
 def load_digits():
@@ -67,6 +74,16 @@ def batch_of(step, batch, total):
     return np.random.default_rng((7, step)).integers(0, total, size=batch)
 
 
+def samples(numbers, batch, total):
+    """Rows of samples by their numbers, counted over the whole training: the rows of [`batch_of`] in their order."""
+    import numpy as np
+
+    blocks = range(numbers.start // batch, (numbers.stop - 1) // batch + 1) if numbers else []
+    rows = [batch_of(block, batch, total) for block in blocks]
+    first = numbers.start // batch * batch
+    return np.concatenate([np.empty(0, dtype=np.int64), *rows])[numbers.start - first : numbers.stop - first]
+
+
 def initial(hidden, features=64, classes=10):
     """Weights and biases of each layer, the same in every worker."""
     import numpy as np
@@ -78,6 +95,24 @@ def initial(hidden, features=64, classes=10):
         parameters.append(generator.normal(0, rows**-0.5, size=(rows, columns)).astype(np.float32))
         parameters.append(np.zeros(columns, dtype=np.float32))
     return parameters
+
+
+def gradient(parameters, x, y):
+    """Sum over the rows of the cross-entropy's gradient, for softmax regression or one tanh layer."""
+    import numpy as np
+
+    if len(y) == 0:
+        return [np.zeros_like(parameter) for parameter in parameters]
+    hidden = np.tanh(x @ parameters[0] + parameters[1]) if len(parameters) == 4 else x
+    logits = hidden @ parameters[-2] + parameters[-1]
+    error = np.exp(logits - logits.max(axis=1, keepdims=True))
+    error /= error.sum(axis=1, keepdims=True)
+    error[np.arange(len(y)), y] -= 1.0
+    top = [hidden.T @ error, error.sum(axis=0)]
+    if len(parameters) == 2:
+        return top
+    back = (error @ parameters[2].T) * (1.0 - hidden**2)
+    return [x.T @ back, back.sum(axis=0)] + top
 
 
 def evaluate(parameters, x, y):

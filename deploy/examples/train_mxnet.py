@@ -29,7 +29,7 @@ def main():
 
     for step in run.steps(options.steps):
         rows = common.batch_of(step, options.batch, len(y))[run.rank :: run.world_size]
-        common.pause(options.step_ms, run.world_size)
+        common.pause(options, run.world_size)
         with autograd.record():
             loss = loss_of(rows)
         loss.backward()

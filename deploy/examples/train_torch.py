@@ -1,4 +1,7 @@
-"""Data-parallel training of the digits with torch: DistributedDataParallel over gloo, from RANK and WORLD_SIZE alone."""
+"""Data-parallel training of the digits with torch over gloo, from RANK and WORLD_SIZE alone.
+
+The global batch is of --batch samples, or follows the containers where the document has `batch: {min: …, max: …}`.
+"""
 
 import common  # first: the signals must be taken before torch's slow import
 
@@ -9,7 +12,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from dormouse_trainer import torch as dormouse_torch
-from torch.nn.parallel import DistributedDataParallel
 
 
 def main():
@@ -28,21 +30,23 @@ def main():
         for parameter, array in zip(model.parameters(), common.initial(options.hidden)):
             parameter.copy_(torch.from_numpy(np.ascontiguousarray(array.T)))
     run.keep(model=model)
-    replica = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate)
+    batch = run.batch_of(options.batch)
+
+    def loss_of(part):
+        rows = common.samples(part, options.batch, len(y))
+        return torch.nn.functional.cross_entropy(model(torch.from_numpy(x[rows])), torch.from_numpy(y[rows]))
 
     for step in run.steps(options.steps):
-        rows = common.batch_of(step, options.batch, len(y))[run.rank :: run.world_size]
-        common.pause(options.step_ms, run.world_size)
-        optimizer.zero_grad()
-        logits = replica(torch.from_numpy(x[rows]))
-        loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(y[rows]), reduction="sum")
-        # DDP averages over the workers; the sum over the global batch is wanted, divided by its size.
-        (loss * run.world_size / options.batch).backward()
+        common.pause(options, run.world_size, batch.size)
+        dormouse_torch.backward(run, model, (loss_of(part) for part in batch.parts))
+        optimizer.param_groups[0]["lr"] = options.learning_rate * batch.gain
         optimizer.step()
         if run.report_due:
             arrays = [parameter.detach().numpy().T for parameter in model.parameters()]
             run.report(workers=run.world_size, **common.evaluate(arrays, x, y))
+    if run.is_chief:
+        print("train_torch: %d steps done, %d taken" % (run.done, batch.taken), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

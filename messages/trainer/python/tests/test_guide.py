@@ -11,7 +11,8 @@ from dormouse_trainer.checkpoints import read
 
 GUIDE = harness.HERE / "guide"
 PAGE = harness.HERE.parents[3] / "docs" / "training.md"
-ALONE = ["first.py", "by_hand.py", "sklearn_partial.py", "xgboost_rounds.py", "mpi_ranks.py", "in_place.py"]
+ALONE = ["first.py", "by_hand.py", "sklearn_partial.py", "xgboost_rounds.py", "mpi_ranks.py"]
+ALONE += ["in_place.py", "elastic_batch.py"]
 
 
 @pytest.mark.parametrize("name", ALONE)

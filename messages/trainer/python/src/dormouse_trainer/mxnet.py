@@ -16,6 +16,8 @@ from .run import Run
 
 # Far from the keys that a program numbers itself.
 _KEY = 1_000_003
+# More entries than ranks agree on: a key keeps its length.
+_ENTRIES = 8
 
 
 def agree(run: Run, store, key: int = _KEY) -> None:
@@ -25,13 +27,13 @@ def agree(run: Run, store, key: int = _KEY) -> None:
 
     # The executor's rank, not store.rank: the scheduler numbers workers in the order in which they come.
     run.world_size = store.num_workers
-    store.init(key, mx.nd.zeros(3))
-    total = mx.nd.zeros(3)
+    store.init(key, mx.nd.zeros(_ENTRIES))
+    total = mx.nd.zeros(_ENTRIES)
 
     def agreement(values: List[float]) -> Sequence[float]:
-        store.push(key, mx.nd.array(values))
+        store.push(key, mx.nd.array(values + [0.0] * (_ENTRIES - len(values))))
         store.pull(key, out=total)
-        return [float(value) for value in total.asnumpy()]
+        return [float(value) for value in total.asnumpy()[: len(values)]]
 
     # A store of one process keeps the last value; one of several sums.
     if store.num_workers > 1 or "dist" in store.type:

@@ -36,6 +36,9 @@ class Place(NamedTuple):
     ack: Optional[Path] = None
     member: Optional[str] = None
     generation: Optional[int] = None
+    #: The bounds of the global batch, where the document has them.
+    batch_min: Optional[int] = None
+    batch_max: Optional[int] = None
 
     @classmethod
     def of(cls, environ: Optional[Mapping[str, str]] = None) -> "Place":
@@ -46,6 +49,13 @@ class Place(NamedTuple):
             if env.get(rank_name) and env.get(size_name):
                 rank, world_size = _number(env, rank_name), _number(env, size_name)
                 break
+        batch_min, batch_max = (_number(env, "DORMOUSE_BATCH_%s" % name, None) for name in ("MIN", "MAX"))
+        if (batch_min, batch_max) != (None, None) and not 1 <= (batch_min or 0) <= (batch_max or 0):
+            raise ValueError(
+                "DORMOUSE_BATCH_MIN is %r and DORMOUSE_BATCH_MAX is %r in the environment: "
+                "give both, with 1 ≤ min ≤ max"
+                % (env.get("DORMOUSE_BATCH_MIN"), env.get("DORMOUSE_BATCH_MAX"))
+            )
         return cls(
             job=env.get("DORMOUSE_JOB") or None,
             incarnation=_number(env, "DORMOUSE_INCARNATION", 1),
@@ -59,6 +69,8 @@ class Place(NamedTuple):
             ack=_path(env, "DORMOUSE_ACK"),
             member=env.get("DORMOUSE_MEMBER") or None,
             generation=_number(env, "DORMOUSE_GENERATION", None),
+            batch_min=batch_min,
+            batch_max=batch_max,
         )
 
     @property

@@ -21,10 +21,12 @@ A process of a job ignores signals once its loop has ended: what they ask for is
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
+from . import batch
 from .checkpoints import Checkpoint, Saving, read
 from .elastic import Elastic
 from .kept import FILE, Kept
@@ -34,6 +36,10 @@ from .requests import MEMBERS, Requests
 
 #: Gives every rank the maximum of what the ranks gave, entry by entry.
 Agreement = Callable[[List[float]], Sequence[float]]
+
+
+# Stop, save and generation; what the batch adds comes after them.
+_REQUESTS = 3
 
 
 class Verdict(NamedTuple):
@@ -84,8 +90,10 @@ class Run:
         # Who joins a life in its middle gets the chief's state; what that life began from may be gone.
         if self.place.resume_from and not self.place.generation:
             self.resumed = read(self.place.resume_from)
-        #: Steps done.
+        #: Steps done; with an elastic batch, steps of the smallest batch.
         self.done = self.resumed.step if self.resumed else 0
+        #: The global batch, once the program has said its size ([`batch_of`]).
+        self.batch = batch.Batch(self, 1)
         self.total = 0
         #: The loop ended because it was asked to; because this member left.
         self.stopped = False
@@ -106,6 +114,18 @@ class Run:
     def agree_with(self, agreement: Agreement) -> None:
         """How the ranks agree: adapters of frameworks give it. Without one, each rank is on its own."""
         self._agree = agreement
+
+    def batch_of(self, size: int, *, linear: bool = False, share_max: int = 0) -> batch.Batch:
+        """The global batch: of `size` samples, or elastic where the job's document has bounds ([`batch`]).
+        `linear`: a step at twice the batch is worth two steps. `share_max`: the most samples of a rank."""
+        least, most = self.place.batch_min, self.place.batch_max
+        if least is None or most is None:
+            self.batch = batch.Batch(self, size)
+        else:
+            self.batch = batch.ElasticBatch(self, least, most, linear, share_max)
+        if self.resumed and (self.resumed / batch.FILE).exists():
+            self.batch.load_state_dict(json.loads((self.resumed / batch.FILE).read_bytes()))
+        return self.batch
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────────
 
@@ -168,11 +188,14 @@ class Run:
 
     def count(self, stop: bool = False) -> None:
         """One more step is done."""
-        self.done += 1
+        steps = self._steps
+        self.done += steps
+        metrics = self.batch.metrics()
+        self.batch.count(steps, is_timed=self._saved_at != self.done)
         self._verdict = None
         self.stopped = self.stopped or stop
         if self.is_chief and not self._reports:
-            self._progress.report(self.done, self.total, {}, now=self.is_over)
+            self._progress.report(self.done, self.total, metrics, now=self.is_over)
 
     def attempt(self):
         """`with run.attempt():` around a step of a job that is resized in place: a member's death interrupts it,
@@ -250,25 +273,43 @@ class Run:
     @property
     def _at(self) -> int:
         """The step that a save or report made now stands for."""
-        return self.done + 1 if self._in_step else self.done
+        return self.done + self._steps if self._in_step else self.done
+
+    @property
+    def _steps(self) -> int:
+        """How many steps the present one counts as."""
+        return self.batch.steps(self.total - self.done)
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step has begun that does not count yet."""
+        return self._in_step
+
+    def _passes(self, every: int) -> bool:
+        """Whether the present step ends at a multiple of `every`, or goes past one."""
+        at = self._at
+        return at // every > self.done // every if self._in_step else at % every == 0
 
     def wishes(self) -> List[float]:
         """What this rank was asked for, to be sent along with a collective of the caller's own: then call
         [`agreed`] with the sum or maximum over the ranks."""
         save = self.requests.save_wanted()
-        return [float(self.requests.stop), float(save), float(self.elastic.look())]
+        return [float(self.requests.stop), float(save), float(self.elastic.look()), *self.batch.wishes()]
 
     def agreed(self, values: Sequence[float]) -> None:
         """What all ranks were asked for, for this step."""
         verdict = Verdict(values[0] > 0, values[1] > 0, int(values[2]) if len(values) > 2 else 0)
         self._verdict = (self._verdict or Verdict()) | self._rounded(verdict)
+        self.batch.agreed(values[_REQUESTS:])
 
     def _decide(self, anew: bool = False) -> Verdict:
         if self._verdict is None or anew:
-            due = self._agree is None or self._at % self.agree_every == 0 or self._at >= self.total or anew
+            due = self._agree is None or self._passes(self.agree_every) or self._at >= self.total or anew
             if due:
                 wishes = self.wishes()
-                self.agreed(self._agree(wishes) if self._agree else wishes)
+                # Without an agreement the ranks cannot change their batch together.
+                alone = wishes if self.world_size == 1 else wishes[:_REQUESTS]
+                self.agreed(self._agree(wishes) if self._agree else alone)
             else:
                 self._verdict = self._rounded(Verdict())
         return self._verdict
@@ -276,7 +317,7 @@ class Run:
     def _rounded(self, verdict: Verdict) -> Verdict:
         """With the saves that need no asking."""
         at = self._at
-        by_itself = self._in_step and (at >= self.total or (self.save_every > 0 and at % self.save_every == 0))
+        by_itself = self._in_step and (at >= self.total or (self.save_every > 0 and self._passes(self.save_every)))
         save = self.place.checkpoint is not None and (verdict.save or verdict.stop or by_itself)
         return verdict._replace(save=save, asked=verdict.save or verdict.stop)
 
@@ -296,6 +337,17 @@ class Run:
     @property
     def _keeps(self) -> bool:
         return bool(len(self._kept) or self._writers)
+
+    def position(self) -> dict:
+        """Where the chief stands, for members who meet it."""
+        self.batch.meet()
+        return {"done": self.done, "batch": self.batch.state_dict()}
+
+    def go_to(self, position: dict) -> None:
+        """Takes up the chief's position."""
+        self.done = position["done"]
+        if position.get("batch") and self.batch.is_elastic:
+            self.batch.load_state_dict(position["batch"])
 
     def state(self) -> bytes:
         """What is kept, as bytes."""
@@ -325,6 +377,9 @@ class Run:
         self._meet()
         try:
             yield saving.folder
+            state = self.batch.state_dict()
+            if self.is_chief and state:
+                (saving.folder / batch.FILE).write_text(json.dumps(state))
         except BaseException:
             saving.give_up()
             raise
@@ -336,7 +391,7 @@ class Run:
 
     def _meet(self) -> None:
         if self.shards and self._agree is not None:
-            self._agree([0.0, 0.0, 0.0])
+            self._agree([0.0] * _REQUESTS)
 
     def save(self, write: Optional[Callable[[Path], Any]] = None) -> None:
         """Saves what is kept, and what `write(folder)` writes."""
@@ -377,7 +432,7 @@ class Run:
         if self.is_chief:
             now = self._at >= self.total or self._ends
             self._reports = True
-            self._progress.report(self._at, self.total, metrics, now=now)
+            self._progress.report(self._at, self.total, {**metrics, **self.batch.metrics()}, now=now)
 
     @property
     def _ends(self) -> bool:

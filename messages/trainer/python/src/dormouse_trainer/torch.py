@@ -11,14 +11,20 @@ Where each rank holds a part of the model (`fully_shard`, DTensors), `Run(shards
 
     dt.keep_shards(run, model, optimizer)           # instead of keep: each rank writes and reads its own part
 
+With a batch that follows the containers, `backward` replaces `loss.backward()` and DistributedDataParallel:
+
+    batch = run.batch_of(120)
+    dt.backward(run, model, (loss_of(rows) for rows in batch.parts))
+
 Data loaders take `worker_init_fn=dormouse.ignore_signals`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Sequence
+from typing import Iterable, List, Sequence
 
+from .batch import check_parts
 from .run import Run
 
 #: The folder within a checkpoint that torch.distributed.checkpoint writes.
@@ -39,6 +45,67 @@ def agree(run: Run, group=None) -> None:
         return most.tolist()
 
     run.agree_with(agreement)
+
+
+def backward(run: Run, model, losses: Iterable, group=None) -> None:
+    """Computes the gradients of a step, in place of `loss.backward()` and DistributedDataParallel: their mean over the
+    samples of all ranks. `losses` has the mean loss of each of the rank's parts of the batch."""
+    import torch
+
+    batch, parts, flats = run.batch, run.batch.parts, []
+    # Computed one by one: a loss holds its memory until its gradients are there.
+    for loss in [losses] if isinstance(losses, torch.Tensor) else losses:
+        model.zero_grad(set_to_none=True)
+        loss.backward()
+        flats.append(_flat(model) if len(parts) > 1 else None)
+    check_parts(parts, flats)
+    if len(parts) > 1:
+        mean = sum(flat * (len(part) / batch.share) for flat, part in zip(flats, parts))
+        squares = torch.stack([flat @ flat for flat in flats] + [mean @ mean]).tolist()
+        batch.observe(sum(squares[:-1]) / len(flats), squares[-1], parts=len(flats))
+        _unflatten(model, mean)
+    average(run, model, group)
+
+
+def average(run: Run, model, group=None) -> None:
+    """Averages the gradients of a model over the samples of all ranks, by one all_reduce, and observes their noise for
+    an elastic batch. Each rank has the mean over its own samples. Not for a model that is divided among the ranks, nor
+    under DistributedDataParallel, which has averaged already."""
+    import torch
+    import torch.distributed as dist
+
+    batch = run.batch
+    if run.world_size == 1:
+        return
+    flat = _flat(model)
+    # A rank without samples has no mean.
+    weighted = flat * (batch.share / batch.size) if batch.share else torch.zeros_like(flat)
+    entries = torch.cat([weighted, (flat @ flat / run.world_size).reshape(1)])
+    dist.all_reduce(entries, group=group)
+    mean = entries[:-1]
+    if batch.is_elastic:
+        square, mean_square = torch.stack([entries[-1], mean @ mean]).tolist()
+        batch.observe(square, mean_square)
+    _unflatten(model, mean)
+
+
+def _flat(model):
+    """All gradients in a row; in single precision at least, for squares of half precision would overflow."""
+    import torch
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = [torch.zeros_like(it) if it.grad is None else it.grad for it in parameters]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    return flat if flat.element_size() >= 4 else flat.float()
+
+
+def _unflatten(model, flat) -> None:
+    offset = 0
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            part = flat[offset : offset + parameter.numel()].reshape(parameter.shape)
+            parameter.grad = part.to(parameter.dtype)
+            offset += parameter.numel()
 
 
 def keep_shards(run: Run, model, *optimizers) -> None:

@@ -112,11 +112,10 @@ class World:
         self._gather(membership)
         run = self._run
         if run.is_chief:
-            header = json.dumps({"done": run.done}).encode()
-            self._spread(header)
+            self._spread(json.dumps(run.position()).encode())
             self._spread(run.state())
         else:
-            run.done = json.loads(self._receive(self._chief))["done"]
+            run.go_to(json.loads(self._receive(self._chief)))
             run.restore(self._receive(self._chief))
 
     def _gather(self, membership: Membership) -> None:
