@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases forecast-month whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases forecast-month whatif-real scaling lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -41,6 +41,11 @@ mixed: ## Show training, a model service, notebooks and a shared GPU on one mach
 	scripts/install.sh build nats trainers notebook
 	$(CARGO) build -p dormouse -p dormouse-gpu-preload -p dormouse-gpu-standin
 	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/run.py $(ARGS)
+
+scaling: ## Two jobs on eight devices, one of which scales badly, with and without their speeds: five minutes
+	scripts/install.sh build nats trainers
+	$(CARGO) build -p dormouse -p dormouse-gpu-preload
+	PATH="$(RUN_PATH)" $(TOOLS)/venv/bin/python3 deploy/examples/mixed/scaling.py $(ARGS)
 
 test: ## Run every test, with a real broker, container engine, training frameworks and browser
 	scripts/install.sh build nats docker trainers notebook clients browser promtool cudart s3 hosts slurm release

@@ -35,7 +35,7 @@ def main():
     for step in run.steps(options.steps):
         if step == options.exit_at and faulty and early:
             os._exit(options.exit_code)
-        common.pause(options.step_ms, run.world_size)
+        common.pause(options, run.world_size)
         if run.save_due:
             saved = save(run, step + 1, options.on_checkpoint if run.is_asked and faulty else None, options.checkpoint_s)
     # An early end asked for by --exit-at must not also happen at the end.

@@ -181,10 +181,7 @@ impl Tasks {
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a map such as {min: 64, max: 1024}"
-)]
+#[serde(deny_unknown_fields, expecting = "a map such as {min: 64, max: 1024}")]
 pub struct Batch {
     /// The smallest batch; progress is counted in its steps.
     #[serde(deserialize_with = "whole")]

@@ -93,16 +93,16 @@ def sharing(job, folder, index):
 class Cluster:
     """A local cluster in a folder."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, nodes=2):
         self.program, self.folder = program, folder
         folder.mkdir(parents=True)
         log = open(folder / "up.log", "w", encoding="utf-8")
         capacity = "gpu=%d,cpu=8,memory=16Gi" % DEVICES
         self.process = subprocess.Popen(
-            [program, "up", "--data", folder / "data", "--nodes", "2", "--capacity", capacity],
+            [program, "up", "--data", folder / "data", "--nodes", str(nodes), "--capacity", capacity],
             stdout=log, stderr=log, cwd=ROOT,
         )
-        self.wait("two nodes", lambda: len(self.ask("nodes")["nodes"]) == 2)
+        self.wait("its nodes", lambda: len(self.ask("nodes")["nodes"]) == nodes)
         self.agent = self.gateway = None
 
     def serve(self, *arguments):

@@ -103,3 +103,71 @@ fn a_stated_curve_counts_from_the_start_and_a_wrong_one_is_overruled() {
     assert_eq!(last.source, CurveSource::Measured);
     assert!(last.curve.useful(4) < 2.2, "{last:?}");
 }
+
+/// Three jobs of a family and a longer one of another: with `remaining` the short ones pass.
+#[test]
+fn jobs_that_say_that_little_is_left_pass_the_others() {
+    let job = |name: &str, at_s: f64, work: f64| {
+        json!({
+            "at_s": at_s,
+            "spec": {
+                "name": name, "tenant": "ads", "kind": "training",
+                "command": {"start": ["train"]}, "demand": {"gpu": 1},
+                "containers": {"min": 1, "max": 8}, "checkpoint": {"mode": "exit"},
+            },
+            "model": {"work_container_s": work, "scaling": {"kind": "efficiency", "per_doubling": 0.95}},
+        })
+    };
+    let mean = |objective: &Value| {
+        let mut value = scenario(objective, &[]);
+        value["jobs"] = json!([
+            job("long-1", 0.0, 16_000.0),
+            job("short-1", 600.0, 4_000.0),
+            job("short-2", 1_200.0, 4_000.0),
+            job("long-2", 1_500.0, 16_000.0),
+        ]);
+        run(value).0
+    };
+    let mut objective = speed();
+    objective["attained"] = json!(0);
+    let before = mean(&objective);
+    objective["remaining"] = json!(1);
+    let after = mean(&objective);
+    println!("{after} s instead of {before} s");
+    assert!(after < 0.99 * before, "{after} s instead of {before} s");
+}
+
+/// Of three jobs of two containers on nodes of three, one is on both nodes.
+#[test]
+fn the_loss_on_several_nodes_is_measured() {
+    let job = |name: &str| {
+        json!({
+            "at_s": 0.0,
+            "spec": {
+                "name": name, "tenant": "ads", "kind": "training",
+                "command": {"start": ["train"]}, "demand": {"gpu": 1},
+                "containers": {"min": 2, "max": 2}, "checkpoint": {"mode": "exit"},
+            },
+            "model": {
+                "work_container_s": 2_000.0,
+                "scaling": {"kind": "table", "speed": [1.0, 2.0], "spread": {"speed": [1.0, 1.2], "per_node": 2}},
+            },
+        })
+    };
+    let mut value = scenario(&speed(), &[]);
+    value["jobs"] = json!([job("a-1"), job("a-2"), job("a-3")]);
+    value["nodes"] = json!([
+        {"name": "n0", "capacity": {"gpu": 3}},
+        {"name": "n1", "capacity": {"gpu": 3}},
+    ]);
+    let (_, log) = run(value);
+    let fits = log.iter().filter_map(|it| match it.event() {
+        Some(Event::JobSpeedFitted(event)) => event.crossing,
+        _ => None,
+    });
+    let lost: Vec<f64> = fits.collect();
+    assert!(!lost.is_empty());
+    for lost in lost {
+        assert!((lost - 0.4).abs() < 0.05, "{lost}");
+    }
+}

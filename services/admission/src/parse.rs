@@ -379,6 +379,30 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_has_a_sample_for_each_container() {
+        let refused = |batch: &str, max: u32| {
+            let json = format!(
+                r#"{{"command": {{"start": ["true"]}}, "demand": {{"cpu": 1}}, "containers": {{"max": {max}}}, "batch": {batch}}}"#
+            );
+            let document: JobDocument = serde_json::from_str(&json).expect("a document");
+            let tenant = TenantId::new("ads").expect("valid");
+            parse_job(document, &tenant, "a", 0)
+                .err()
+                .map(|it| it.reason)
+        };
+        assert_eq!(refused(r#"{"min": 4, "max": 64}"#, 8), None);
+        let below = refused(r#"{"min": 4, "max": 7}"#, 8).expect("refused");
+        assert!(
+            below.contains("batch.max 7 is below containers.max 8"),
+            "{below}"
+        );
+        for wrong in [r#"{"min": 0, "max": 7}"#, r#"{"min": 8, "max": 7}"#] {
+            let reason = refused(wrong, 2).expect("refused");
+            assert!(reason.contains("1 ≤ min ≤ max"), "{reason}");
+        }
+    }
+
+    #[test]
     fn a_language_without_integers_can_submit() {
         let json = r#"{"command": {"start": ["true"]}, "demand": {"cpu": 1.0}, "weight": 2.0,
             "containers": {"min": 1.0, "max": 4.0}, "retries": 3.0, "priority": -1.0,

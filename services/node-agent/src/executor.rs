@@ -196,7 +196,9 @@ fn common(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
     }
     if let Some(Batch { min, max }) = setting.spec.batch {
         let variables = [("MIN", min), ("MAX", max)];
-        env.extend(variables.map(|(end, size)| (format!("DORMOUSE_BATCH_{end}"), size.to_string())));
+        env.extend(
+            variables.map(|(end, size)| (format!("DORMOUSE_BATCH_{end}"), size.to_string())),
+        );
     }
     env.extend(roles::variables(setting));
     if let Some(ready) = &setting.network_ready {

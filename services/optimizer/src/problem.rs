@@ -140,7 +140,8 @@ impl ProblemJob {
 impl ProblemJob {
     /// Returns the seconds over which a restart is paid back: at most until the job ends.
     pub(crate) fn amortised_over_s(&self, amortise_s: f64) -> f64 {
-        self.ends_in_s.map_or(amortise_s, |ends_in_s| ends_in_s.max(1.0).min(amortise_s))
+        self.ends_in_s
+            .map_or(amortise_s, |ends_in_s| ends_in_s.max(1.0).min(amortise_s))
     }
 
     /// Builds a role of this job: `part.count` containers, now at `previous`.

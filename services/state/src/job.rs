@@ -291,7 +291,8 @@ impl Job {
     /// Reports whether the present workers are on more than one node.
     pub(crate) fn is_apart(&self) -> bool {
         let containers = self.life.iter().flat_map(|life| &life.containers);
-        let workers = containers.filter(|(rank, it)| it.holds_room() && self.beside.is_worker(**rank));
+        let workers =
+            containers.filter(|(rank, it)| it.holds_room() && self.beside.is_worker(**rank));
         let mut nodes = workers.map(|(_, container)| &container.place.node);
         let first = nodes.next();
         nodes.any(|node| Some(node) != first)

@@ -218,9 +218,10 @@ fn containers_text(detail: &JobDetail) -> String {
 }
 
 fn spread_text(row: &JobRow, spread: &Spread) -> String {
-    let why = match spread.measured {
-        true => "measured",
-        false => "by objective.crossing",
+    let why = if spread.measured {
+        "measured"
+    } else {
+        "by objective.crossing"
     };
     format!(
         "on {} nodes it counts as {:.1} containers on one: it loses {:.0} % there, {why}",

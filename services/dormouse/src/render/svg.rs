@@ -71,7 +71,10 @@ pub fn speed(job: &JobId, speed: &SpeedRow) -> Result<String, SvgError> {
         let most = most.flatten().fold(1.0, f64::max);
         let last = speed.curve.last().map_or(1, |at| at.containers);
         let mut chart = ChartBuilder::on(&root)
-            .caption(format!("{job}: {}", super::speed::summary(speed)), ("sans-serif", 24))
+            .caption(
+                format!("{job}: {}", super::speed::summary(speed)),
+                ("sans-serif", 24),
+            )
             .margin(16)
             .x_label_area_size(56)
             .y_label_area_size(72)

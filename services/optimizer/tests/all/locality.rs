@@ -7,7 +7,15 @@ use dormouse_optimizer::{check, solve};
 
 use crate::common::{Chance, elastic, job, node, placed, service};
 
-fn solved(nodes: &[(&str, &str)], jobs: Vec<ProblemJob>, policy: Policy) -> Solution {
+/// Each job loses `objective.crossing` on several nodes.
+fn solved(nodes: &[(&str, &str)], mut jobs: Vec<ProblemJob>, policy: Policy) -> Solution {
+    for job in &mut jobs {
+        job.crossing = policy.objective.crossing;
+    }
+    solved_as_posed(nodes, jobs, policy)
+}
+
+fn solved_as_posed(nodes: &[(&str, &str)], jobs: Vec<ProblemJob>, policy: Policy) -> Solution {
     let problem = Problem {
         nodes: nodes.iter().map(|(name, has)| node(name, has)).collect(),
         jobs,
@@ -50,6 +58,19 @@ fn training_does_not_grow_across_nodes_to_its_loss() {
     // At a tenth of the speed lost, 3.6 beat 2.
     let cheap = solved(&nodes, jobs(), crossing(0.1));
     assert_eq!(cheap.jobs[0].containers, 4);
+}
+
+#[test]
+fn each_job_crosses_at_its_own_loss() {
+    let loses = |name: &str, part: f64| ProblemJob {
+        crossing: part,
+        ..placed(elastic(name, Some("a"), 1, 4), &[("a", 2)])
+    };
+    let nodes = [("a", "gpu=4"), ("b", "gpu=4")];
+    let jobs = vec![loses("much", 0.7), loses("little", 0.05)];
+    let solution = solved_as_posed(&nodes, jobs, crossing(0.0));
+    assert_eq!((nodes_of(&solution, 0), nodes_of(&solution, 1)), (1, 2));
+    assert_eq!(solution.jobs[1].containers, 4, "{:?}", solution.jobs);
 }
 
 #[test]

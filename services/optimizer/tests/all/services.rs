@@ -224,3 +224,22 @@ fn a_service_that_may_not_go_on_where_it_is_gets_room_elsewhere() {
     let solution = solved(service("other", 2));
     assert_eq!(containers(&solution), [("model", 1), ("other", 1)]);
 }
+
+/// A service that cannot grow keeps its containers on a node that takes no new ones, and so does the next one.
+#[test]
+fn services_on_a_tainted_node_run_on_when_one_of_them_cannot_grow() {
+    let mut tainted = node("a", "gpu=4");
+    tainted.taints.insert("maintenance".to_owned());
+    let problem = Problem {
+        nodes: vec![tainted],
+        jobs: vec![
+            placed(service("line", 2), &[("a", 1)]),
+            placed(service("other", 1), &[("a", 1)]),
+        ],
+        ..Problem::default()
+    };
+    let solution = solve(&problem);
+    check(&problem, &solution).expect("sound");
+    let containers: Vec<u32> = solution.jobs.iter().map(|job| job.containers).collect();
+    assert_eq!(containers, [1, 1], "{:?}", solution.waiting);
+}

@@ -16,8 +16,8 @@ use dormouse_messages::{Amounts, Incarnation, JobId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::shared_map::SharedMap;
-pub(crate) use samples::Workers;
 use samples::Samples;
+pub(crate) use samples::Workers;
 
 /// A forgotten family is measured again.
 const MOST_FAMILIES: usize = 1_000;
@@ -227,9 +227,7 @@ impl Speeds {
             at: now,
         };
         let last = job.mark.as_ref().filter(|last| {
-            last.incarnation == mark.incarnation
-                && last.workers == workers
-                && last.step < mark.step
+            last.incarnation == mark.incarnation && last.workers == workers && last.step < mark.step
         });
         let Some(last) = last else {
             job.mark = Some(mark);

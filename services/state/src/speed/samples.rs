@@ -123,7 +123,10 @@ mod tests {
     fn the_loss_on_several_nodes_needs_both_measurements() {
         let mut samples = Samples::default();
         samples.add(four(true), 10, 2_000);
-        assert_eq!((samples.points()[0].step_s, samples.crossing()), (0.2, None));
+        assert_eq!(
+            (samples.points()[0].step_s, samples.crossing()),
+            (0.2, None)
+        );
         samples.add(four(false), 10, 1_500);
         assert_eq!(samples.points()[0].step_s, 0.15);
         assert_eq!(samples.points().len(), 1);

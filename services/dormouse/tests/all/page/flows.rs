@@ -233,12 +233,23 @@ fn with_gpus(log: &std::path::Path) -> String {
         });
         text.push_str(&format!("{window}\n"));
     }
+    let (sequence, at) = (number.expect("a number") + 4, at.plus_ms(40_000));
+    let curve = serde_json::json!({
+        "specversion": "1.0", "id": "curve", "source": "/dormouse/optimizer",
+        "type": "dormouse.job.speed_fitted.v1", "subject": job, "time": at,
+        "log": last["log"], "sequence": sequence.to_string(), "storedat": at,
+        "data": {
+            "job": job, "curve": {"a": 0.1, "b": 0.3, "c": 0.01}, "error": 0.02, "source": "measured",
+            "points": [{"containers": 2, "step_s": 0.26, "seconds": 50.0}]
+        }
+    });
+    text.push_str(&format!("{curve}\n"));
     std::fs::write(log, text).expect("written");
     job
 }
 
 #[test]
-fn shares_of_gpus_are_drawn_on_the_page() {
+fn shares_of_gpus_and_a_speed_are_drawn_on_the_page() {
     let Some((browser, axe)) = tools() else {
         return;
     };
@@ -256,6 +267,13 @@ fn shares_of_gpus_are_drawn_on_the_page() {
     assert_eq!(
         browser.value("document.getElementById('chart-gpu-use').hidden"),
         false
+    );
+    browser.wait("document.querySelector('#details .curve circle')");
+    let told = browser.value("document.querySelector('#details .curve + p').textContent");
+    let told = told.as_str().expect("text");
+    assert!(
+        told.starts_with("measured, error 2 %; fastest with "),
+        "{told}"
     );
     let figures = browser.value("document.querySelector('#chart-gpu-use .values').textContent");
     let figures = figures.as_str().expect("text");
