@@ -20,8 +20,8 @@ use crate::print;
     after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type\n  dormouse log tail --from 10m               # what has happened in the last ten minutes, and goes on\n  dormouse log tail --from 2026-11-24 --to 2026-11-25\n  dormouse log tail --log log.jsonl\n  dormouse log tail --from 1 --who olga      # what she did; ads/alice where several tenants have an alice"
 )]
 pub struct TailArgs {
-    /// Start: a sequence, a time, or an age such as 2h; default: now, or the start of a file, an archive or of
-    /// the log with --to.
+    /// Start: a sequence, a time, or an age such as 2h; default: now; with --to, --log or --archive the start of
+    /// the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub from: Option<At>,
     /// End here instead of following: a sequence, a time, or an age.
