@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use dormouse_messages::events::TenantConfigured;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, JobId, NodeId, Resource, TenantId};
+use dormouse_messages::{Amounts, JobId, NodeId, Resource, TenantId, suggest};
 use dormouse_state::ClusterState;
 use serde_json::{Value, json};
 
@@ -320,10 +320,11 @@ impl Changes {
 }
 
 fn wrong(place: &str, path: &[String], value: &Value, what: String) -> ChangeError {
+    let meant = suggest::hint(suggest::of_error(&what).as_deref());
     ChangeError::Value {
         path: format!("{place}.{}", path.join(".")),
         value: value.to_string(),
-        what,
+        what: what + &meant,
     }
 }
 

@@ -24,7 +24,7 @@ const DEFAULT_TENANT: &str = "default";
 /// A fault of a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("it is not a scenario")]
+    #[error("it is not a scenario in JSON")]
     Document(#[from] serde_json::Error),
     #[error("{field} is {value}; it must be {must}")]
     Number {

@@ -379,7 +379,7 @@ impl<'a> Intake<'a> {
                 }))
             }
             None => {
-                let refusal = Refusal::new("already_ending", format!("{job} has ended"));
+                let refusal = Refusal::new("already_ending", ended(&job));
                 Err((Some(job), refusal))
             }
             Some(_) => {
@@ -398,7 +398,7 @@ impl<'a> Intake<'a> {
         let job = self.named(tenant, &document.job)?;
         let refuse = |code, reason: &str| Err((Some(job.clone()), Refusal::new(code, reason)));
         let Some(live) = self.state.queues.jobs.get(&job) else {
-            return refuse("already_ending", &format!("{job} has ended"));
+            return refuse("already_ending", &ended(&job));
         };
         let known = self.state.queues.cluster.jobs.get(&job);
         let runs = known.is_some_and(|known| known.running_since().is_some());
@@ -468,6 +468,10 @@ impl<'a> Intake<'a> {
         );
         Err((Some(job), refusal))
     }
+}
+
+fn ended(job: &JobId) -> String {
+    format!("{job} has ended, and nothing can change it; submit it again under another name")
 }
 
 fn check_most(bounds: Containers, most: Option<u32>) -> Result<(), Refusal> {

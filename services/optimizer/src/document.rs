@@ -26,7 +26,7 @@ use crate::useful::Useful;
 /// An error in a document.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    #[error("the document does not parse: {0}")]
+    #[error("the document is not a problem in JSON: {0}")]
     Parse(#[from] serde_json::Error),
     #[error("the document has a wrong name: {0}")]
     Id(#[from] IdError),

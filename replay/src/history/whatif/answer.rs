@@ -41,6 +41,36 @@ pub struct ModelError {
     pub loss: f64,
 }
 
+/// Fewer completed jobs say little about the error of completion times.
+const FEW_JOBS: u64 = 10;
+
+/// A median error of completion times from which differences say little.
+const LARGE_ERROR: f64 = 0.2;
+
+impl ModelError {
+    /// Returns the reasons for which the model's answers are weak.
+    #[must_use]
+    pub fn weaknesses(&self) -> Vec<String> {
+        let mut weaknesses = Vec::new();
+        if self.decisions_equal.saturating_mul(2) < self.decisions {
+            weaknesses.push(format!(
+                "only {} of {} allocations come out again",
+                self.decisions_equal, self.decisions
+            ));
+        }
+        if self.jobs < FEW_JOBS {
+            weaknesses.push(format!("only {} completed jobs can be compared", self.jobs));
+        }
+        if self.jct_p50 > LARGE_ERROR {
+            let percent = self.jct_p50 * 100.0;
+            weaknesses.push(format!(
+                "completion times are off by {percent:.0} % (median)"
+            ));
+        }
+        weaknesses
+    }
+}
+
 /// A figure without and with the changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
@@ -143,5 +173,36 @@ impl Answer {
             variant.excluded_jobs.retain(|it| own(&it.job));
         }
         seen_by(self, Some(tenant))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weak_model_says_why() {
+        let good = ModelError {
+            decisions_equal: 20,
+            decisions: 24,
+            first_difference: None,
+            jobs: 40,
+            jct_p50: 0.016,
+            jct_p90: 0.22,
+            loss: 0.0,
+        };
+        assert!(good.weaknesses().is_empty());
+        let weak = ModelError {
+            decisions_equal: 1,
+            jobs: 6,
+            jct_p50: 0.4,
+            ..good
+        };
+        let said = [
+            "only 1 of 24 allocations come out again",
+            "only 6 completed jobs can be compared",
+            "completion times are off by 40 % (median)",
+        ];
+        assert_eq!(weak.weaknesses(), said);
     }
 }

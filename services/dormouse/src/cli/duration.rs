@@ -21,7 +21,11 @@ pub fn between(text: &str, bounds: RangeInclusive<Duration>) -> Result<Duration,
         Ok(span)
     } else {
         let (least, most) = bounds.into_inner();
-        Err(format!("from {} to {}", Span(least), Span(most)))
+        Err(format!(
+            "write a time from {} to {}",
+            Span(least),
+            Span(most)
+        ))
     }
 }
 

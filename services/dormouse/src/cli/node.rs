@@ -178,6 +178,10 @@ pub fn taint(text: &str) -> Result<String, String> {
         Err(format!(
             "{text:?} is of reservations; `dormouse reservation set` keeps a node for tenants, jobs or nobody"
         ))
+    } else if let Some((bare, effect)) = effect(text) {
+        Err(format!(
+            "a taint has no effect such as {effect}; write {bare}"
+        ))
     } else if is_taint(text) {
         Ok(text.to_owned())
     } else {
@@ -185,6 +189,13 @@ pub fn taint(text: &str) -> Result<String, String> {
             "{text:?} cannot be a taint; write a label such as old, or owner=ads"
         ))
     }
+}
+
+/// Splits off the effect of a taint of Kubernetes.
+fn effect(text: &str) -> Option<(&str, &str)> {
+    let (bare, effect) = text.rsplit_once(':')?;
+    let is_known = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect);
+    is_known.then_some((bare, effect))
 }
 
 /// Checks the name of a label.
@@ -216,6 +227,9 @@ mod tests {
             assert!(label(wrong).is_err(), "{wrong}");
         }
         assert!(taint("=x").is_err());
+        let said = "a taint has no effect such as NoSchedule; write owner=ads";
+        assert_eq!(taint("owner=ads:NoSchedule"), Err(said.to_owned()));
+        assert_eq!(taint("at=a:b"), Ok("at=a:b".to_owned()));
         let named = gpu("GPU-5a1c,H200,141Gi").expect("a GPU");
         assert_eq!(
             (named.model.as_str(), named.memory_bytes),

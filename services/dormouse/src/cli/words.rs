@@ -1,5 +1,8 @@
 //! Answers an unknown word with the commands of that name or alias at other places.
 
+use std::error::Error as _;
+use std::num::ParseIntError;
+
 use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -19,21 +22,29 @@ fn named(command: &Command, before: &str, word: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Adds a tip to an unknown-command error if a command elsewhere has this name.
+/// Adds a tip: for an unknown command the commands elsewhere of this name, for letters the wanted number.
 #[must_use]
 pub fn with_tip(mut error: clap::Error, all: &Command) -> clap::Error {
-    let word = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
-        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word.clone(),
-        _ => return error,
-    };
-    let mut found = Vec::new();
-    named(all, all.get_name(), &word, &mut found);
-    found.truncate(MOST);
-    if !found.is_empty() {
-        let tip = StyledStr::from(format!("here that is: {}", found.join(", ")));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    if let Some(tip) = tip(&error, all) {
+        let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
+        error.insert(ContextKind::Suggested, tip);
     }
     error
+}
+
+fn tip(error: &clap::Error, all: &Command) -> Option<String> {
+    let source = error.source();
+    if source.is_some_and(|source| source.is::<ParseIntError>()) {
+        return Some("write a whole number, such as 4".to_owned());
+    }
+    let word = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,
+        _ => return None,
+    };
+    let mut found = Vec::new();
+    named(all, all.get_name(), word, &mut found);
+    found.truncate(MOST);
+    (!found.is_empty()).then(|| format!("here that is: {}", found.join(", ")))
 }
 
 #[cfg(test)]
@@ -65,6 +76,17 @@ mod tests {
             assert!(said.contains(&format!("here that is: {ours}")), "{said}");
         }
         assert!(!said("dormouse fly").contains("here that is"));
+    }
+
+    #[test]
+    fn letters_where_a_number_is_meant_are_answered_with_one() {
+        for line in [
+            "dormouse up --nodes x",
+            "dormouse run --containers 4-1 -- ls",
+        ] {
+            let said = said(line);
+            assert!(said.contains("write a whole number, such as 4"), "{said}");
+        }
     }
 
     #[test]

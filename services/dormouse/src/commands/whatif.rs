@@ -187,6 +187,13 @@ fn identity(answer: &Answer) -> String {
         error.jct_p90 * 100.0,
         error.loss
     );
+    let weaknesses = error.weaknesses();
+    if !weaknesses.is_empty() {
+        text.push_str(&format!(
+            "\nthe model is weak on this log, so differences say little: {}",
+            weaknesses.join("; ")
+        ));
+    }
     if let Some(place) = &error.first_difference {
         text.push_str(&format!("\nfirst other allocation: {}", differs(place)));
     }

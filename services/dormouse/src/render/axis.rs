@@ -208,6 +208,9 @@ pub(super) fn unit(timeline: &Timeline) -> &str {
     match (timeline.unit.as_str(), timeline.metric.as_str()) {
         ("fraction", "gpu-use") => "fraction of a GPU",
         ("fraction", "attainment") => "fraction of the requests",
+        ("fraction", "balance") => "use / due",
+        ("fraction", "forecast-error") => "fraction of the forecasts, error / wait",
+        ("fraction", "utilization") => "fractions of the resources, summed",
         ("fraction", _) => "fraction of the cluster",
         (unit, _) => unit,
     }

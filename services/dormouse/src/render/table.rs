@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color, Row};
 use dormouse_messages::NodeId;
+use dormouse_messages::events::Gpu;
 use dormouse_messages::sanitize::listed;
 use dormouse_projections::nodes::GpuDoubt;
 use dormouse_projections::queries::{
@@ -313,8 +314,7 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
         text.push_str(&format!("\n  taint {taint}"));
     }
     for gpu in &detail.gpus {
-        let memory = super::humanize::bytes(gpu.memory_bytes);
-        text.push_str(&format!("\n  {} {memory} {}", gpu.model, gpu.uuid));
+        text.push_str(&format!("\n  {}", device(gpu)));
     }
     for (uuid, doubt) in &detail.gpu_doubts {
         text.push_str(&doubts(uuid, doubt, style));
@@ -333,6 +333,17 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
         text.push_str(&style.write(table));
     }
     text
+}
+
+/// Stand-ins have neither a model nor a size.
+fn device(gpu: &Gpu) -> String {
+    let memory = match gpu.memory_bytes {
+        0 => String::new(),
+        bytes => super::humanize::bytes(bytes),
+    };
+    let parts = [&gpu.model, &memory, &gpu.uuid].map(String::as_str);
+    let known: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    known.join(" ")
 }
 
 fn doubts(uuid: &str, doubt: &GpuDoubt, style: &Style) -> String {

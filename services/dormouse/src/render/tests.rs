@@ -203,6 +203,22 @@ fn the_page_of_a_job_tells_its_lives() {
 }
 
 #[test]
+fn the_devices_of_a_node() {
+    let detail: NodeDetail = read(json!({
+        "node": "n0", "state": "up", "reason": "", "capacity": {}, "used": {}, "containers": 0, "running": 0,
+        "reserved": 0, "runtime": "process", "address": "10.0.0.1", "labels": {}, "joined_at": TIME,
+        "agent_incarnation": 3, "placed": [],
+        "gpus": [
+            {"uuid": "GPU-1", "model": "NVIDIA H200", "memory_bytes": 140u64 << 30},
+            {"uuid": "stand-in-0", "model": "", "memory_bytes": 0},
+        ],
+    }));
+    let text = node(&detail, &Style::default());
+    assert!(text.contains("\n  NVIDIA H200 140.0 GiB GPU-1"), "{text}");
+    assert!(text.contains("\n  stand-in-0"), "{text}");
+}
+
+#[test]
 fn nodes_with_what_they_hold() {
     let node_row = json!({
         "node": "n0", "state": "drained", "reason": "drained by the operator",
@@ -343,6 +359,28 @@ fn a_drawing_has_axes_and_a_legend_and_keeps_to_the_screen() {
             .any(|line| line.trim_start().starts_with("4│")),
         "{text}"
     );
+}
+
+#[test]
+fn every_fraction_says_of_what() {
+    for (metric, unit) in [
+        ("gpu-use", "(fraction of a GPU)"),
+        ("balance", "(use / due)"),
+        (
+            "forecast-error",
+            "(fraction of the forecasts, error / wait)",
+        ),
+        ("utilization", "(fractions of the resources, summed)"),
+        ("fairness-loss", "(fraction of the cluster)"),
+    ] {
+        let drawing = Timeline {
+            metric: metric.to_owned(),
+            unit: "fraction".to_owned(),
+            ..drawn(1)
+        };
+        let text = timeline(&drawing, &Style::default());
+        assert!(text.contains(unit), "{metric}: {text}");
+    }
 }
 
 #[test]

@@ -103,6 +103,23 @@ fn a_tail_begins_at_a_time() {
         assert_eq!(began, first.0, "{time}");
     }
     assert_eq!(begins(&mut cluster, "tail-all", "1h"), "1");
+    a_tail_with_an_end_ends(&cluster, &exported);
+}
+
+fn a_tail_with_an_end_ends(cluster: &Cluster, exported: &str) {
+    let file = cluster.dir().join("tailed.jsonl");
+    std::fs::write(&file, exported).expect("written");
+    let file = file.display().to_string();
+    let range = ["log", "tail", "--from", "2", "--to", "4", "-o", "json"];
+    let tailed = cluster.run_with(&range, &[]).ok().out;
+    let wanted: Vec<&str> = exported.lines().skip(1).take(3).collect();
+    assert_eq!(tailed.lines().collect::<Vec<_>>(), wanted);
+    let of_file = cluster.run_with(&["log", "tail", "--log", &file, "-o", "json"], &[]);
+    assert_eq!(of_file.ok().out.lines().count(), exported.lines().count());
+    let early = ["log", "tail", "--from", "2020-01-01", "--to", "2020-01-02"];
+    let why = cluster.run(&early).error();
+    let why = why["message"].as_str().expect("words");
+    assert!(why.contains("it begins with event 1 ("), "{why}");
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn what_is_wrong_with_a_document_is_said_in_words() {
         ("policy: {theta1: a}", "expected a number"),
         ("policy: dorm", "expected a map such as {allocation: dorm"),
         ("policy: [dorm]", "a list where a map is meant"),
+        ("theta1: 0.2", "stand below `policy`"),
         ("[]", "a list where a map is meant"),
         (
             "policy: {reserve_after_s: 0.5}",

@@ -7,7 +7,7 @@ use dormouse_replay::scenario;
 use serde_json::{Value, json};
 
 use super::markdown::{Block, Page};
-use super::{pages, read};
+use super::{pages, read, root};
 
 fn job(mut value: Value) -> Result<(), String> {
     if value["workdir"].is_string() {
@@ -76,6 +76,25 @@ fn a_wrong_document_is_found() {
         text: "```yaml\ncommand: {start: [x]}\ndemand: {cpu: 1}\ngpus: 1\n```\n```yaml\npolicy: {theta1: 7}\n```\n```json\n{\n```\n```json\n{\"nodes\": [], \"jobs\": [{}]}\n```\n".to_owned(),
     };
     assert_eq!(wrong(&page).len(), 4, "{:?}", wrong(&page));
+}
+
+#[test]
+fn the_examples_are_accepted() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(root().join("deploy/examples")).expect("the examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|ending| ending != "yaml") {
+            continue;
+        }
+        seen += 1;
+        let block = Block {
+            line: 1,
+            language: "yaml".to_owned(),
+            text: std::fs::read_to_string(&path).expect("a text"),
+        };
+        assert_eq!(problem(&block), None, "{}", path.display());
+    }
+    assert!(seen >= 12, "{seen} examples");
 }
 
 #[test]

@@ -287,6 +287,8 @@ pub async fn sequences(
 ) -> anyhow::Result<(u64, Option<u64>)> {
     let (mut first, since) = bounds(context, range.from, log).await?;
     let (mut last, until) = bounds(context, range.to, log).await?;
+    in_order(since, until)?;
+    let mut extent = None;
     if since.is_some() || until.is_some() {
         let history = History::open_whole(context, log).await?;
         let mut clock = history.clock()?;
@@ -294,6 +296,8 @@ pub async fn sequences(
         let read = history.read(1, None, |recorded| {
             let at = clock.pass(recorded);
             end = recorded.sequence.0;
+            let (begin, _) = extent.unwrap_or(((end, at), (end, at)));
+            extent = Some((begin, (end, at)));
             if since.is_some_and(|since| at >= since) && first.is_none() {
                 first = Some(end);
             }
@@ -308,9 +312,33 @@ pub async fn sequences(
     }
     let first = first.unwrap_or(1);
     if last.is_some_and(|last| last < first) {
-        bail!("the range is empty: --to must not be before --from");
+        bail!(empty(extent));
     }
     Ok((first, last))
+}
+
+/// A sequence, and its time by the log's clock.
+type Dated = (u64, Timestamp);
+
+fn empty(extent: Option<(Dated, Dated)>) -> String {
+    let Some(((first, began), (last, ended))) = extent else {
+        return "the range is empty: --to must not be before --from".to_owned();
+    };
+    let (began, ended) = (began.to_words(), ended.to_words());
+    format!(
+        "the log has no event from --from to --to: it begins with event {first} ({began}) and ends with event {last} ({ended})"
+    )
+}
+
+fn in_order(from: Option<Timestamp>, to: Option<Timestamp>) -> anyhow::Result<()> {
+    match (from, to) {
+        (Some(from), Some(to)) if to < from => bail!(
+            "--to {} is before --from {}",
+            to.to_words(),
+            from.to_words()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the times of two places.
@@ -324,15 +352,7 @@ pub async fn window(
 ) -> anyhow::Result<(Option<Timestamp>, Option<Timestamp>)> {
     let from = time_of(context, range.from, log).await?;
     let to = time_of(context, range.to, log).await?;
-    if let (Some(from), Some(to)) = (from, to)
-        && to < from
-    {
-        bail!(
-            "--to {} is before --from {}",
-            to.to_words(),
-            from.to_words()
-        );
-    }
+    in_order(from, to)?;
     Ok((from, to))
 }
 
@@ -554,4 +574,26 @@ pub async fn read_log_while(
         }
     }
     anyhow::bail!("the log could not be read to its end; try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_range_says_what_the_log_has() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let (began, ended) = (at("2026-11-28T10:00:00Z"), at("2026-11-28T11:00:00Z"));
+        let said = empty(Some(((1, began), (4712, ended))));
+        assert!(
+            said.contains("begins with event 1 (2026-11-28 10:00:00Z)")
+                && said.ends_with("ends with event 4712 (2026-11-28 11:00:00Z)"),
+            "{said}"
+        );
+        let wrong = in_order(Some(ended), Some(began)).expect_err("the wrong order");
+        let said = "--to 2026-11-28 10:00:00Z is before --from 2026-11-28 11:00:00Z";
+        assert_eq!(wrong.to_string(), said);
+        assert!(in_order(Some(began), Some(ended)).is_ok() && in_order(None, Some(began)).is_ok());
+        assert!(empty(None).contains("--to must not be before --from"));
+    }
 }

@@ -51,6 +51,12 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
             shown(file)
         );
     }
+    if document.is_object() && document.get("policy").is_none() {
+        bail!(
+            "{}: the fields of the policy stand below `policy`; write policy: {{theta1: 0.2}}",
+            shown(file)
+        );
+    }
     // Deserialized again, so that an error names its field.
     let document: Result<ClusterDocument, _> = serde_path_to_error::deserialize(document);
     let document = document.map_err(|error| {

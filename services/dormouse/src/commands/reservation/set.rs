@@ -11,6 +11,7 @@ use crate::cli::duration::Span;
 use crate::cli::job_name::job_id;
 use crate::cli::log_range::At;
 use crate::cli::node::capacity;
+use crate::clock;
 use crate::commands::common::operator;
 use crate::context::Context;
 use crate::describe::entitlement::reservation;
@@ -80,6 +81,13 @@ impl SetArgs {
         }
         let every_s = self.every.map(|every| every.0.as_secs());
         let lead_s = self.lead.0.as_secs();
+        let end = self.from.plus_ms(length_s.saturating_mul(1_000));
+        if every_s.is_none() && end <= clock::now() {
+            bail!(
+                "the reservation ended at {}; write a later --from",
+                end.to_words()
+            );
+        }
         if every_s.is_some_and(|every_s| every_s < length_s + lead_s) {
             bail!("--every is shorter than --for and --lead together; write a longer time");
         }
