@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases forecast-month whatif-real scaling lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases forecast-month whatif-real scaling lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints bench-years compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -20,6 +20,7 @@ MINUTES ?= 10
 SEED ?= $(shell date +%s)
 CASES ?= 500
 JOBS ?= 200
+YEARS_JOBS ?= 250000
 HISTORIES ?= 10000
 
 help: ## Print this list
@@ -141,6 +142,12 @@ bench-hyperqueue: ## Time from a submission to a program's first instruction, be
 bench-checkpoints: ## What a store of checkpoints adds to a resize, against a server that speaks S3
 	scripts/install.sh build s3
 	DORMOUSE_TOOLS=$(TOOLS) $(CARGO) test --workspace --test all -- --ignored --nocapture figures_of_a_store
+
+bench-years: ## Measure a log of years, optimised, half an hour: make bench-years YEARS_JOBS=250000
+	scripts/install.sh build nats
+	$(CARGO) build --release -p dormouse
+	DORMOUSE_YEARS_JOBS=$(YEARS_JOBS) DORMOUSE_YEARS_UP=$(CURDIR)/target/release/dormouse \
+		$(CARGO) test --release -p dormouse-archive --test all -- --ignored --nocapture figures_of_years
 
 compose-test: ## Bring deploy/compose.yaml up, run jobs through it, kill a broker and a service, judge its log
 	scripts/install.sh build nats compose

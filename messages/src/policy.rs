@@ -193,7 +193,7 @@ impl Upgrades {
 #[serde(
     default,
     deny_unknown_fields,
-    expecting = "a map such as {segment_events: 200000, segment_hours: 24, keep_hours: 168}"
+    expecting = "a map such as {segment_events: 200000, segment_hours: 24, keep_hours: 168, log_mib: 50000}"
 )]
 pub struct ArchivePolicy {
     /// A segment is sealed at this number of events.
@@ -205,7 +205,13 @@ pub struct ArchivePolicy {
     /// The broker keeps an archived event at least this many hours; null: for ever.
     #[serde(deserialize_with = "maybe")]
     pub keep_hours: Option<u32>,
+    /// The brokers are to hold at most so much of the log, in MiB; null: what their streams and disks allow.
+    #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
+    pub log_mib: Option<u32>,
 }
+
+/// A few thousand events and the largest one.
+const LEAST_LOG_MIB: u32 = 16;
 
 impl Default for ArchivePolicy {
     fn default() -> Self {
@@ -213,11 +219,24 @@ impl Default for ArchivePolicy {
             segment_events: 200_000,
             segment_hours: 24,
             keep_hours: Some(168),
+            log_mib: None,
         }
     }
 }
 
 impl ArchivePolicy {
+    /// Returns the bound of the log on the brokers.
+    #[must_use]
+    pub fn log_bytes(&self) -> Option<u64> {
+        Some(u64::from(self.log_mib?) << 20)
+    }
+
+    /// Returns the time after which a segment is sealed at the latest, in seconds.
+    #[must_use]
+    pub fn segment_s(&self) -> f64 {
+        3_600.0 * f64::from(self.segment_hours)
+    }
+
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -234,6 +253,11 @@ impl ArchivePolicy {
         if !(1..=8_760).contains(&hours) {
             return Some(format!(
                 "archive.segment_hours is {hours}; it must lie between 1 and 8760, a year"
+            ));
+        }
+        if let Some(mib) = self.log_mib.filter(|mib| *mib < LEAST_LOG_MIB) {
+            return Some(format!(
+                "archive.log_mib is {mib}; it must be {LEAST_LOG_MIB} or more, or null: the events since the newest states must fit"
             ));
         }
         let hours = self

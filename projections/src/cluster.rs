@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::{Outcome, Solver, Utilization};
+use dormouse_messages::events::{LogArchived, LogFilled, Outcome, Solver, Utilization};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Body, Epoch, Event, Fact, PlacementAuthority, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,9 @@ pub struct Overview {
     pub kept: u64,
     pub placements_refused: u64,
     pub allocation: Option<Box<LastAllocation>>,
+    /// The newest segment.
+    pub archived: Option<Box<LogArchived>>,
+    pub filled: Option<LogFilled>,
     by_type: Vec<u64>,
 }
 
@@ -148,6 +151,8 @@ impl Overview {
                 self.decided(&e.outcome, Some(&e.reason), fact);
             }
             Event::PlacementRefused(_) => self.placements_refused += 1,
+            Event::LogArchived(e) => self.archived = Some(e.clone()),
+            Event::LogFilled(e) => self.filled = Some((**e).clone()),
             _ => {}
         }
         Some(event)

@@ -396,6 +396,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::GatewayLost(_)
         | Event::LogArchived(_)
         | Event::LogTrimmed(_)
+        | Event::LogFilled(_)
         | Event::SlurmQueueConfigured(_)
         | Event::SlurmQueueRemoved(_)
         | Event::BudgetConfigured(_)

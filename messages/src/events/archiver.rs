@@ -45,6 +45,60 @@ pub struct LogTrimmed {
     pub basis: Option<Basis>,
 }
 
+/// How full the log is, by its tightest bound.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// Nothing is to be done.
+    #[default]
+    Roomy,
+    /// The archiver seals and trims sooner.
+    Filling,
+    /// Admission refuses submissions, too: the rest is for the events of running jobs.
+    Full,
+}
+
+/// What bounds the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogBound {
+    /// `archive.log_mib` of the policy.
+    Policy,
+    /// The bound of the log's stream.
+    Stream,
+    /// The bound of the account at the broker.
+    Account,
+    /// The disk of the broker.
+    Disk,
+    /// No bound is known.
+    Nothing,
+}
+
+/// The log has become fuller, or has room again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogFilled {
+    /// How full it is.
+    pub fill: Fill,
+    /// Bytes that count against the bound.
+    pub bytes: u64,
+    /// The tightest bound, in bytes; 0 without one.
+    pub most_bytes: u64,
+    /// The bound's kind.
+    pub bound: LogBound,
+}
+
+impl LogFilled {
+    /// Returns the used part of the bound, in percent; 0 without a bound.
+    #[must_use]
+    pub fn percent(&self) -> u64 {
+        let percent = 100 * u128::from(self.bytes);
+        let percent = percent.checked_div(u128::from(self.most_bytes));
+        u64::try_from(percent.unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+}
+
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes a reference"

@@ -416,6 +416,7 @@ registry! {
     Archiver ArchiverEvent {
         LogArchived "log.archived.v1" shard observation;
         LogTrimmed "log.trimmed.v1" shard decision;
+        LogFilled "log.filled.v1" shard observation;
     }
     Slurm SlurmEvent {
         SlurmRequested "slurm.requested.v1" shard decision;

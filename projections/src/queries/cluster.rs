@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::{LogArchived, LogFilled};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Amounts, Build, Epoch, Format, Sequence, Timestamp};
 use dormouse_state::Gate;
@@ -37,6 +38,20 @@ pub struct ClusterAnswer {
     #[serde(default)]
     pub events: BTreeMap<String, u64>,
     pub builds: BuildsAnswer,
+    #[serde(default)]
+    pub archive: ArchiveAnswer,
+}
+
+/// The log's archive.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArchiveAnswer {
+    pub newest: Option<LogArchived>,
+    /// Events after the newest segment.
+    pub waiting: u64,
+    /// Age of the newest segment's end, or of the log without one.
+    pub lag_s: f64,
+    /// The last change of how full the log is.
+    pub filled: Option<LogFilled>,
 }
 
 /// The builds that run, and the log's format.
@@ -157,6 +172,20 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
             .map(|(name, count)| (name.to_owned(), count))
             .collect(),
         builds: builds(model, now),
+        archive: archive(model, now),
+    }
+}
+
+fn archive(model: &ReadModel, now: Timestamp) -> ArchiveAnswer {
+    let overview = &model.cluster;
+    let newest = overview.archived.as_deref();
+    let last = newest.map_or(Sequence(0), |it| it.last);
+    let since = newest.map_or(overview.begun, |it| it.ended);
+    ArchiveAnswer {
+        newest: newest.cloned(),
+        waiting: overview.head.0.saturating_sub(last.0),
+        lag_s: now.seconds_since(since).max(0.0),
+        filled: overview.filled.clone(),
     }
 }
 

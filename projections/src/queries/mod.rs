@@ -25,7 +25,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use cluster::{BuildsAnswer, ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse};
+pub use cluster::{
+    ArchiveAnswer, BuildsAnswer, ClusterAnswer, FlaggedEvent, LogHead, NodeCounts, ResourceUse,
+};
 pub use difference::{Change, Difference, Side, difference};
 pub use error::QueryError;
 pub use jobs::{

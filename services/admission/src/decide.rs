@@ -36,7 +36,7 @@ use crate::decode::{decode, full_name};
 use crate::gpu;
 use crate::limits::{
     Beyond, check_budget, check_dependencies, check_grants, check_job_weight, check_partition,
-    check_reservations, check_tenant, class_of, of_no_node,
+    check_reservations, check_sender, class_of, of_no_node,
 };
 use crate::measured;
 use crate::parse::parse_job;
@@ -184,7 +184,7 @@ impl<'a> Intake<'a> {
         tenant: &TenantId,
     ) -> Result<Event, (Option<JobId>, Refusal)> {
         let queues = &self.state.queues;
-        check_tenant(queues, tenant).map_err(|refusal| (None, refusal))?;
+        check_sender(self.state, tenant, submission).map_err(|refusal| (None, refusal))?;
         let document: JobDocument = decode(submission).map_err(|refusal| (None, refusal))?;
         let named = document
             .name

@@ -48,13 +48,19 @@ pub fn received(
     })
 }
 
-/// Records a plausible measurement as such, other messages unchanged.
+/// Records a plausible measurement as such, and a submission to a full log without its document; other
+/// messages unchanged.
 #[must_use]
 pub fn recorded(state: &AdmissionState, arrival: &Arrival) -> Event {
-    let event = arrived(arrival);
-    match &event {
+    let mut event = arrived(arrival);
+    match &mut event {
         Event::SubmissionReceived(it) if it.verb == MEASURED => {
             measured(state, it).unwrap_or(event)
+        }
+        // A full log has no room for documents that are refused.
+        Event::SubmissionReceived(it) if it.verb == "submit" && state.full.is_some() => {
+            it.raw.clear();
+            event
         }
         _ => event,
     }
@@ -117,6 +123,7 @@ mod tests {
     use crate::decide::Admission;
     use crate::decode::payload;
     use crate::state::AdmissionState;
+    use dormouse_messages::events::{Fill, LogBound, LogFilled};
     use dormouse_messages::{
         By, Decider, Envelope, Fold, Recorded, Role, Sequence, Timestamp, Writer,
     };
@@ -216,6 +223,67 @@ mod tests {
             };
             assert_eq!(found, expected, "{raw}");
         }
+    }
+
+    #[test]
+    fn a_full_log_takes_no_job_and_no_document_and_every_other_message() {
+        let olga = By::operator("olga");
+        let mut state = AdmissionState::default();
+        let fill = |state: &mut AdmissionState, fill| {
+            let event = Event::from(LogFilled {
+                fill,
+                bytes: 90 << 20,
+                most_bytes: 100 << 20,
+                bound: LogBound::Stream,
+            });
+            let (writer, at) = (Writer::Archiver, Timestamp::default());
+            state.evolve(&Recorded {
+                sequence: Sequence(1),
+                stored_at: at,
+                writer,
+                envelope: Envelope::new("filled", writer, at, None, event),
+            });
+        };
+        let job = |name: &str| {
+            format!(
+                r#"{{"name": "{name}", "command": {{"start": ["x"]}}, "demand": {{"cpu": 1}}}}"#
+            )
+        };
+        let said = |state: &mut AdmissionState, sequence, verb, raw: &str| match decided(
+            state, sequence, verb, raw, &olga,
+        ) {
+            Event::JobRefused(event) => event.reason.clone(),
+            event => event.subject_name().to_owned(),
+        };
+        assert_eq!(said(&mut state, 1, "submit", &job("a")), "job.admitted");
+        fill(&mut state, Fill::Full);
+        assert_eq!(state.stand("ads").1.submissions, Some(5));
+        let reason = said(&mut state, 2, "submit", &job("b"));
+        assert!(reason.contains("90 % of its 100 MiB"), "{reason}");
+        let arrival = Arrival {
+            sequence: 3,
+            at: Timestamp::default(),
+            tenant: "ads".to_owned(),
+            verb: "submit".to_owned(),
+            by: None,
+            content_type: None,
+            traceparent: None,
+            payload: job("c").into_bytes(),
+        };
+        let Event::SubmissionReceived(cut) = recorded(&state, &arrival) else {
+            panic!("a submission");
+        };
+        assert_eq!((cut.raw.as_str(), cut.bytes), ("", job("c").len() as u64));
+        assert_eq!(
+            said(&mut state, 4, "cancel", r#"{"job": "a"}"#),
+            "job.cancelled"
+        );
+        fill(&mut state, Fill::Filling);
+        assert_eq!(state.stand("ads").1.submissions, None);
+        assert_eq!(said(&mut state, 5, "submit", &job("d")), "job.admitted");
+        // It came while the log was full.
+        let refused = crate::limits::check_sender(&state, &"ads".parse().expect("valid"), &cut);
+        assert!(refused.is_err_and(|it| it.reason.contains("when this was submitted")));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use dormouse_messages::budget::hours;
 use dormouse_messages::classes::PriorityClass;
+use dormouse_messages::events::SubmissionReceived;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
 use dormouse_messages::policy::UnknownTenants;
@@ -30,6 +31,34 @@ pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
         "tenant {tenant} is not configured here, or was removed; the operator lets it in with `dormouse tenant set {tenant} --weight 1`"
     );
     Err(Refusal::new("unknown_tenant", reason))
+}
+
+/// Checks that the tenant may submit, and that the log has room.
+pub fn check_sender(
+    state: &AdmissionState,
+    tenant: &TenantId,
+    submission: &SubmissionReceived,
+) -> Result<(), Refusal> {
+    check_tenant(&state.queues, tenant)?;
+    check_room(state, submission)
+}
+
+/// Checks that the log has room for another job. A submission without its document came while it was full.
+fn check_room(state: &AdmissionState, submission: &SubmissionReceived) -> Result<(), Refusal> {
+    let is_cut = submission.raw.is_empty() && submission.bytes > 0;
+    let how = match &state.full {
+        Some(full) => format!(
+            "{} % of its {} MiB are used",
+            full.percent(),
+            full.most_bytes >> 20
+        ),
+        None if is_cut => "it was when this was submitted".to_owned(),
+        None => return Ok(()),
+    };
+    let reason = format!(
+        "the cluster's log is full ({how}), and the rest is kept for what runs; submit it again when the operator has made room: `dormouse cluster doctor` says what holds the log"
+    );
+    Err(Refusal::new("log_full", reason))
 }
 
 /// Resolves the job's class. Its value goes into the specification, so a later policy reorders no queue.

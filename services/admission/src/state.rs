@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    AdmissionEvent, Basis, ByWriter, CheckpointerEvent, GatewayEvent, JobAllocation,
-    OptimizerEvent, ServiceMeasured, SubmissionReceived,
+    AdmissionEvent, ArchiverEvent, Basis, ByWriter, CheckpointerEvent, Fill, GatewayEvent,
+    JobAllocation, LogFilled, OptimizerEvent, ServiceMeasured, SubmissionReceived,
 };
 use dormouse_messages::intake::{Rates, Stand};
 use dormouse_messages::job::Kind;
@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 /// For each service: eight proxies that report every two seconds.
 const MOST_PER_SERVICE: u32 = 4;
+
+/// Refusals are events, too: a tenant that tries again and again must not use up a full log's reserve.
+const RATE_WHEN_FULL: u32 = 5;
 
 /// Admission's folded state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -31,6 +34,8 @@ pub struct AdmissionState {
     pub planned: BTreeMap<JobId, Promise>,
     /// Missed plans, not yet reported.
     pub missed: BTreeMap<JobId, Missed>,
+    /// Set while the log is full.
+    pub full: Option<LogFilled>,
 }
 
 /// An accepted plan.
@@ -52,7 +57,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 18;
+    const VERSION: u32 = 19;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = self.queues.fold(recorded) else {
@@ -71,11 +76,14 @@ impl Fold for AdmissionState {
             ) => {}
             ByWriter::Checkpointer(event) => self.evolve_checkpointer(event),
             ByWriter::Gateway(GatewayEvent::ServiceMeasured(event)) => self.measured(event),
+            ByWriter::Archiver(ArchiverEvent::LogFilled(event)) => {
+                self.full = (event.fill == Fill::Full).then(|| event.clone());
+            }
             ByWriter::Operator(_)
             | ByWriter::Placer(_)
             | ByWriter::Node(_)
             | ByWriter::Autoscaler(_)
-            | ByWriter::Archiver(_)
+            | ByWriter::Archiver(ArchiverEvent::LogArchived(_) | ArchiverEvent::LogTrimmed(_))
             | ByWriter::Slurm(_)
             | ByWriter::Gateway(
                 GatewayEvent::GatewayJoined(_)
@@ -213,8 +221,10 @@ impl AdmissionState {
     pub fn stand(&self, tenant: &str) -> (Stand, Rates) {
         let stand = self.intake.get(tenant).copied().unwrap_or_default();
         let services = self.services.get(tenant).map_or(0, BTreeSet::len);
+        let full = self.full.as_ref().map(|_| RATE_WHEN_FULL);
+        let granted = self.queues.cluster.tenants.grants.max_rate(tenant);
         let rates = Rates {
-            submissions: self.queues.cluster.tenants.grants.max_rate(tenant),
+            submissions: granted.into_iter().chain(full).min(),
             measured: measured_rate(services),
         };
         (stand, rates)

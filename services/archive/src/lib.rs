@@ -34,6 +34,6 @@ pub use error::ArchiveError;
 pub use folds::Folds;
 pub use history::Start;
 pub use manifest::{Manifest, Object, Sealed, StateObject};
-pub use sealer::{Sealer, SealerOptions};
+pub use sealer::{Sealer, SealerOptions, seal_now};
 pub use store::Archive;
 pub use verify::{Checked, Verification};

@@ -4,14 +4,17 @@
 //! once.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dormouse_archiver::ArchiverState;
-use dormouse_messages::events::{LogArchived, LogTrimmed};
+use dormouse_messages::events::{Fill, LogArchived, LogFilled, LogTrimmed};
 use dormouse_messages::policy::ArchivePolicy;
 use dormouse_messages::{Event, Sequence, Timestamp};
-use dormouse_runtime::{Clock, Inputs, Log, LogItem, Observation, SteadyClock, SystemClock};
+use dormouse_runtime::{
+    Bounds, Clock, Inputs, Log, LogItem, LogRoom, Observation, SteadyClock, SystemClock, aside,
+};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -26,6 +29,9 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 
 const HOUR_MS: u64 = 3_600_000;
 
+/// A filling log is sealed when a new segment lets this part of its events go: each has its price, the states.
+const PART: u64 = 8;
+
 /// Settings of a sealer.
 #[derive(Debug, Clone)]
 pub struct SealerOptions {
@@ -35,6 +41,8 @@ pub struct SealerOptions {
     pub settle: Duration,
     /// Name of the build, recorded in every manifest.
     pub build: String,
+    /// A folder on the disk of the log's only broker, if it is this machine's.
+    pub disk: Option<PathBuf>,
 }
 
 impl SealerOptions {
@@ -45,6 +53,7 @@ impl SealerOptions {
             poll: Duration::from_secs(15),
             settle: Duration::from_secs(120),
             build,
+            disk: None,
         }
     }
 }
@@ -53,6 +62,7 @@ impl SealerOptions {
 pub struct Sealer {
     wanted: watch::Sender<Option<Wanted>>,
     sealed: Arc<Mutex<VecDeque<LogArchived>>>,
+    room: Arc<Mutex<Option<LogRoom>>>,
     changed: Arc<Notify>,
     task: AbortHandle,
 }
@@ -63,6 +73,8 @@ struct Wanted {
     /// The newest segment that the log knows.
     archived: u64,
     trimmed: Option<LogTrimmed>,
+    fill: Fill,
+    held_from: Sequence,
 }
 
 impl Sealer {
@@ -70,26 +82,34 @@ impl Sealer {
     #[must_use]
     pub fn start(log: Log, archive: Archive, options: SealerOptions) -> Self {
         let (wanted, wishes) = watch::channel(None);
-        let (sealed, changed) = (Arc::default(), Arc::default());
-        let work = Work {
-            log,
-            archive,
-            options,
-            wanted: wishes,
-            sealed: Arc::clone(&sealed),
-            changed: Arc::clone(&changed),
-            newest: None,
-            folds: None,
-            published: 0,
-            heads: VecDeque::new(),
-            settled: Sequence(0),
-        };
+        let work = Work::new(log, archive, options, wishes);
+        let (sealed, room) = (Arc::clone(&work.sealed), Arc::clone(&work.room));
+        let changed = Arc::clone(&work.changed);
         let task = tokio::spawn(work.run()).abort_handle();
         Self {
             wanted,
             sealed,
+            room,
             changed,
             task,
+        }
+    }
+}
+
+/// Seals everything up to the log's head, without waiting for a segment's size or age. For a log at rest: a
+/// decision that is under way would have an earlier basis than the segment's states.
+///
+/// # Errors
+/// The log or the archive does not answer, or the archive is another log's.
+pub async fn seal_now(log: Log, archive: Archive, build: String) -> Result<(), ArchiveError> {
+    let (_, wishes) = watch::channel(None);
+    let mut work = Work::new(log, archive, SealerOptions::new(build), wishes);
+    let head = work.log.head().await?;
+    // Another copy may seal meanwhile.
+    loop {
+        work.refresh(0).await?;
+        if work.next() > head || work.seal(head, head).await? {
+            return Ok(());
         }
     }
 }
@@ -106,8 +126,11 @@ impl Inputs<ArchiverState> for Sealer {
             policy: state.policy,
             archived: state.archived(),
             trimmed: state.trimmed.clone(),
+            fill: state.fill(),
+            held_from: state.held_from(),
         };
         let archived = wanted.archived;
+        let filled = lock(&self.room).and_then(|room| filled(&room, state.fill()));
         self.wanted.send_if_modified(|before| {
             let is_new = before.as_ref() != Some(&wanted);
             *before = Some(wanted);
@@ -117,8 +140,10 @@ impl Inputs<ArchiverState> for Sealer {
         while sealed.front().is_some_and(|it| it.number <= archived) {
             sealed.pop_front();
         }
-        let news = sealed.iter().map(|event| Observation {
-            event: Event::from(event.clone()),
+        let news = sealed.iter().map(|event| Event::from(event.clone()));
+        let news = news.chain(filled.map(Event::from));
+        let news = news.map(|event| Observation {
+            event,
             traceparent: None,
         });
         news.collect()
@@ -127,6 +152,18 @@ impl Inputs<ArchiverState> for Sealer {
     fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
+}
+
+/// Returns the event that the log is not as full as it says.
+fn filled(room: &LogRoom, before: Fill) -> Option<LogFilled> {
+    let mut event = LogFilled {
+        fill: before,
+        bytes: room.bytes,
+        most_bytes: room.most_bytes,
+        bound: room.bound,
+    };
+    event.fill = dormouse_archiver::fill(before, event.percent());
+    (event.fill != before).then_some(event)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,6 +176,7 @@ struct Work {
     options: SealerOptions,
     wanted: watch::Receiver<Option<Wanted>>,
     sealed: Arc<Mutex<VecDeque<LogArchived>>>,
+    room: Arc<Mutex<Option<LogRoom>>>,
     changed: Arc<Notify>,
     newest: Option<Sealed>,
     /// Those of `newest`.
@@ -152,6 +190,28 @@ struct Work {
 }
 
 impl Work {
+    fn new(
+        log: Log,
+        archive: Archive,
+        options: SealerOptions,
+        wanted: watch::Receiver<Option<Wanted>>,
+    ) -> Self {
+        Self {
+            log,
+            archive,
+            options,
+            wanted,
+            sealed: Arc::default(),
+            room: Arc::default(),
+            changed: Arc::default(),
+            newest: None,
+            folds: None,
+            published: 0,
+            heads: VecDeque::new(),
+            settled: Sequence(0),
+        }
+    }
+
     async fn run(mut self) {
         let mut said: Option<Instant> = None;
         loop {
@@ -161,7 +221,7 @@ impl Work {
                 && said.is_none_or(|said| said.elapsed() > SAY_EVERY)
             {
                 said = Some(Instant::now());
-                tracing::warn!(%error, "the log is not archived; trying again");
+                tracing::warn!(%error, "the log is not archived and trimmed; trying again");
             }
             let wait = tokio::time::timeout(self.options.poll, self.wanted.changed());
             if matches!(wait.await, Ok(Err(_))) {
@@ -173,10 +233,11 @@ impl Work {
     /// Seals what is due, and trims what is no longer needed.
     async fn look(&mut self, wanted: &Wanted) -> Result<(), ArchiveError> {
         let head = self.log.head().await?;
+        let room = self.measure(wanted).await?;
         // A list of a bucket costs money: another copy's segments are known by the log, or by a number that is
         // taken.
         if self.number() == 0 || self.number() != wanted.archived {
-            self.refresh(wanted).await?;
+            self.refresh(wanted.archived).await?;
         }
         let now = Instant::now();
         self.heads.push_back((now, head));
@@ -186,15 +247,40 @@ impl Work {
             self.settled = head;
         }
         let settled = self.settled;
-        while let Some(last) = self.due(wanted.policy, settled).await? {
+        while let Some(last) = self.due(wanted, &room, settled).await? {
             if !self.seal(last, head).await? {
-                self.refresh(wanted).await?;
+                self.refresh(wanted.archived).await?;
             }
         }
         match &wanted.trimmed {
             Some(trimmed) if self.log.first() < trimmed.first => self.trim(trimmed).await,
             _ => Ok(()),
         }
+    }
+
+    /// Measures the log, for the next observation.
+    async fn measure(&self, wanted: &Wanted) -> Result<LogRoom, ArchiveError> {
+        let room = self.log.room(Bounds {
+            policy_bytes: wanted.policy.log_bytes(),
+            disk: self.options.disk.as_deref(),
+        });
+        let room = room.await?;
+        room.show();
+        *lock(&self.room) = Some(room);
+        if let Some(event) = filled(&room, wanted.fill) {
+            let (percent, bytes) = (event.percent(), event.bytes);
+            match event.fill {
+                Fill::Roomy => tracing::info!(percent, bytes, "the log has room again"),
+                Fill::Filling => {
+                    tracing::warn!(percent, bytes, bound = ?event.bound, "the log is filling: it is archived and trimmed sooner");
+                }
+                Fill::Full => {
+                    tracing::error!(percent, bytes, bound = ?event.bound, "the log is full: submissions are refused until it has room; `dormouse cluster doctor` says what holds it");
+                }
+            }
+            self.changed.notify_one();
+        }
+        Ok(room)
     }
 
     /// Trims the log, if the archive holds what goes.
@@ -219,7 +305,7 @@ impl Work {
     }
 
     /// Reads the newest manifest, and observes those that the log does not know.
-    async fn refresh(&mut self, wanted: &Wanted) -> Result<(), ArchiveError> {
+    async fn refresh(&mut self, archived: u64) -> Result<(), ArchiveError> {
         let number = self.archive.newest_number().await?;
         if number != self.number() {
             let newest = self.archive.manifest(number).await?;
@@ -234,7 +320,7 @@ impl Work {
             (self.newest, self.folds) = (Some(newest), None);
         }
         self.publish().await?;
-        for unknown in wanted.archived + 1..=number {
+        for unknown in archived + 1..=number {
             if !lock(&self.sealed).iter().any(|it| it.number == unknown) {
                 let sealed = self.archive.manifest(unknown).await?;
                 self.tell(&sealed);
@@ -280,16 +366,21 @@ impl Work {
     /// Returns the last event of the segment that is due.
     async fn due(
         &self,
-        policy: ArchivePolicy,
+        wanted: &Wanted,
+        room: &LogRoom,
         settled: Sequence,
     ) -> Result<Option<Sequence>, ArchiveError> {
-        let first = self.next();
+        let (first, policy) = (self.next(), wanted.policy);
         if settled < first {
             return Ok(None);
         }
         let full = Sequence(first.0 + u64::from(policy.segment_events) - 1);
         if settled >= full {
             return Ok(Some(full));
+        }
+        let held = settled.0.saturating_sub(wanted.held_from.0);
+        if wanted.fill > Fill::Roomy && PART * held >= room.messages {
+            return Ok(Some(settled));
         }
         let most_ms = u64::from(policy.segment_hours) * HOUR_MS;
         let old = self.stored_at(first).await?;
@@ -322,7 +413,7 @@ impl Work {
         };
         let to = Sequence(head.0.min(last.0 + LOOKAHEAD));
         let items = self.log.read(folds.sequence().next(), to).await?;
-        let making = tokio::task::spawn_blocking({
+        let making = aside("seal", {
             let range = range.clone();
             move || make(&range, folds, items)
         });

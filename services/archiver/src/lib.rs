@@ -4,10 +4,15 @@
 //! `log.archived` is an observation of the sealer (`dormouse-archive`), which seals the next segment when the
 //! policy asks for it. The decider says which events the broker no longer needs (`log.trimmed`), and the sealer
 //! removes them.
+//!
+//! `log.filled` is an observation, too: how much of its room the log takes ([`fill`]). While the log is filling,
+//! archived events go at once, however long the policy keeps them.
 
 use std::collections::VecDeque;
 
-use dormouse_messages::events::{ArchiverEvent, ByWriter, LogArchived, LogTrimmed, OperatorEvent};
+use dormouse_messages::events::{
+    ArchiverEvent, ByWriter, Fill, LogArchived, LogTrimmed, OperatorEvent,
+};
 use dormouse_messages::policy::ArchivePolicy;
 use dormouse_messages::{
     Decider, Decision, Fold, LogClock, Proposal, Recorded, Sequence, Timestamp, Writer,
@@ -18,6 +23,31 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// Segments whose states stay reachable: a process may be starting from the states before the newest.
 const STATES_KEPT: usize = 2;
+
+/// Leaves time to archive: a day's growth of a log that is kept for a week, about.
+const FILLING_PERCENT: u64 = 70;
+
+/// The rest is a reserve for the events of what runs.
+const FULL_PERCENT: u64 = 85;
+
+/// A level ends so far below its bound, so that it does not come and go.
+const SLACK_PERCENT: u64 = 5;
+
+/// Returns how full a log is that was `before`.
+#[must_use]
+pub fn fill(before: Fill, percent: u64) -> Fill {
+    let reached = |fill: Fill, bound: u64| {
+        let slack = if before >= fill { SLACK_PERCENT } else { 0 };
+        percent >= bound - slack
+    };
+    if reached(Fill::Full, FULL_PERCENT) {
+        Fill::Full
+    } else if reached(Fill::Filling, FILLING_PERCENT) {
+        Fill::Filling
+    } else {
+        Fill::Roomy
+    }
+}
 
 /// The archiver's decider.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +67,7 @@ impl Decider for Archiver {
                 manifest: segment.archived.manifest.clone(),
                 basis: None,
             };
-            Proposal::new(event, segment.sequence)
+            Proposal::new(event, state.cause(segment))
         });
         let later = state.behind_states().find(|segment| !due(segment));
         Decision {
@@ -53,6 +83,7 @@ pub struct ArchiverState {
     pub policy: ArchivePolicy,
     pub newest: Option<LogArchived>,
     pub trimmed: Option<LogTrimmed>,
+    filled: Option<(Sequence, Fill)>,
     /// In order, without those that are trimmed.
     segments: VecDeque<Segment>,
     clock: LogClock,
@@ -67,7 +98,7 @@ struct Segment {
 
 impl Fold for ArchiverState {
     const NAME: &'static str = "archiver";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.clock.pass(recorded);
@@ -95,6 +126,9 @@ impl Fold for ArchiverState {
                     ..event.clone()
                 });
             }
+            ByWriter::Archiver(ArchiverEvent::LogFilled(event)) => {
+                self.filled = Some((recorded.sequence, event.fill));
+            }
             ByWriter::Operator(_)
             | ByWriter::Admission(_)
             | ByWriter::Optimizer(_)
@@ -119,6 +153,21 @@ impl ArchiverState {
         self.newest.as_ref().map_or(0, |newest| newest.number)
     }
 
+    /// Returns how full the log is.
+    #[must_use]
+    pub fn fill(&self) -> Fill {
+        self.filled.map_or(Fill::Roomy, |(_, fill)| fill)
+    }
+
+    /// Returns the first event that stays on the broker until a newer segment is archived.
+    #[must_use]
+    pub fn held_from(&self) -> Sequence {
+        let trimmed = self.trimmed.as_ref().map(|it| it.first);
+        let behind = self.behind_states().last();
+        let behind = behind.map(|it| it.archived.last.next());
+        behind.or(trimmed).unwrap_or(Sequence(1))
+    }
+
     /// Returns the segments that end before the states that stay, oldest first.
     fn behind_states(&self) -> impl Iterator<Item = &Segment> {
         let kept = self.segments.iter().rev().nth(STATES_KEPT - 1);
@@ -129,13 +178,23 @@ impl ArchiverState {
 
     fn due_at(&self, segment: &Segment) -> Option<Timestamp> {
         let kept_ms = u64::from(self.policy.keep_hours?) * HOUR_MS;
+        let kept_ms = if self.fill() == Fill::Roomy {
+            kept_ms
+        } else {
+            0
+        };
         Some(segment.archived.ended.plus_ms(kept_ms))
+    }
+
+    fn cause(&self, segment: &Segment) -> Sequence {
+        let filled = self.filled.filter(|(_, fill)| *fill > Fill::Roomy);
+        filled.map_or(segment.sequence, |(at, _)| at.max(segment.sequence))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::events::ClusterConfigured;
+    use dormouse_messages::events::{ClusterConfigured, LogBound, LogFilled};
     use dormouse_messages::policy::Policy;
     use dormouse_messages::{Envelope, Event};
 
@@ -191,6 +250,16 @@ mod tests {
             self.happen(Writer::Archiver, Event::from(archived), at(number));
         }
 
+        fn fill(&mut self, fill: Fill, hours: u64) {
+            let filled = LogFilled {
+                fill,
+                bytes: 7,
+                most_bytes: 10,
+                bound: LogBound::Stream,
+            };
+            self.happen(Writer::Archiver, Event::from(filled), at(hours));
+        }
+
         fn decide(&mut self, now: Timestamp) -> (Option<LogTrimmed>, Option<Timestamp>) {
             let decision = Archiver.decide(&self.state, now);
             let event = decision.proposals.into_iter().next().map(|it| it.event);
@@ -234,6 +303,39 @@ mod tests {
         let mut log = Log::keeping(None);
         (1..=9).for_each(|number| log.archive(number));
         assert_eq!(log.decide(at(100_000)), (None, None));
+    }
+
+    #[test]
+    fn a_filling_log_keeps_only_what_new_states_need() {
+        for (keep_hours, expected) in [(Some(1_000), Some(3)), (None, None)] {
+            let mut log = Log::keeping(keep_hours);
+            (1..=5).for_each(|number| log.archive(number));
+            assert_eq!(log.decide(at(6)).0, None);
+            log.fill(Fill::Filling, 6);
+            let filled = log.sequence;
+            let cause = Archiver.decide(&log.state, at(6)).proposals;
+            assert!(cause.iter().all(|it| it.causes == [filled]));
+            let (trimmed, wake) = log.decide(at(6));
+            assert_eq!((trimmed.map(|it| it.number), wake), (expected, None));
+            assert_eq!(log.state.held_from(), Sequence(301));
+            log.archive(6);
+            log.fill(Fill::Roomy, 7);
+            assert_eq!(log.decide(at(8)).0, None, "it has room again");
+        }
+    }
+
+    #[test]
+    fn a_level_ends_below_where_it_began() {
+        let mut level = Fill::Roomy;
+        let levels = [69, 70, 66, 85, 81, 79, 64, 90, 10].map(|percent| {
+            level = fill(level, percent);
+            level
+        });
+        use Fill::{Filling, Full, Roomy};
+        let expected = [
+            Roomy, Filling, Filling, Full, Full, Filling, Roomy, Full, Roomy,
+        ];
+        assert_eq!(levels, expected);
     }
 
     #[test]

@@ -36,6 +36,8 @@ const ADJUSTED: &str = "dormouse_adjusted_jobs_total";
 const FLAGGED: &str = "dormouse_log_flagged_total";
 const REFUSED: &str = "dormouse_refused_total";
 const HEAD: &str = "dormouse_log_head";
+const LAG: &str = "dormouse_archive_lag_seconds";
+const SEGMENT: &str = "dormouse_archive_segment_seconds";
 const SHARE: &str = "dormouse_tenant_share";
 const ENTITLED: &str = "dormouse_tenant_entitled";
 const QUEUED: &str = "dormouse_tenant_queued_jobs";
@@ -51,7 +53,17 @@ const GPU_STRANGERS: &str = "dormouse_node_gpu_strangers";
 const GPU_BEYOND: &str = "dormouse_node_gpu_containers_beyond_cap";
 const STALL: &str = "dormouse_resize_stall_seconds";
 
-const GAUGES: [(&str, Unit, &str); 15] = [
+const GAUGES: [(&str, Unit, &str); 17] = [
+    (
+        LAG,
+        Unit::Seconds,
+        "Age of the newest archived segment's end, or of the log without one",
+    ),
+    (
+        SEGMENT,
+        Unit::Seconds,
+        "Time after which the policy has a segment archived at the latest",
+    ),
     (
         GPU_STRANGERS,
         Unit::Count,
@@ -267,6 +279,8 @@ fn show_cluster(cluster: &ClusterAnswer) {
     }
     gauge!(CONTAINERS).set(number(cluster.containers));
     gauge!(HEAD).set(number(cluster.log.head.0));
+    gauge!(LAG).set(cluster.archive.lag_s);
+    gauge!(SEGMENT).set(cluster.policy.archive.segment_s());
     if let Some(allocation) = &cluster.allocation {
         gauge!(LOSS).set(allocation.fairness_loss);
         gauge!(GAP).set(allocation.solver.gap);

@@ -110,6 +110,13 @@ impl Context {
         self.data.join("broker")
     }
 
+    /// Returns that folder if `up` runs the cluster's broker in it.
+    #[must_use]
+    pub fn own_broker_dir(&self) -> Option<PathBuf> {
+        let own = self.broker_dir();
+        (self.server.is_none() && LocalBroker::runs_in(&own)).then_some(own)
+    }
+
     /// Returns the broker settings for a client named `name`.
     #[must_use]
     pub fn settings(&self, name: &str) -> Settings {

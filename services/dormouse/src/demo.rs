@@ -3,13 +3,14 @@
 //! 1. Start a cluster of four nodes in a folder of its own.
 //! 2. Submit the jobs of `demo/plan.json` at their times; without training frameworks, of `demo/plain.json`.
 //! 3. Print the events until every job has ended.
-//! 4. Print results per job and over time; verify every decision; export the log.
+//! 4. Print results per job and over time; archive the log and verify the archive; export the log.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use dormouse_archive::{Archive, seal_now};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer, sanitize,
@@ -18,20 +19,21 @@ use dormouse_node_agent::{Retention, RuntimeKind};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{self, JobsAnswer, TimelineQuery};
 use dormouse_projections::{ReadModel, timelines::Timeline};
-use dormouse_replay::{OutputFile, Verifier};
+use dormouse_replay::{OutputFile, Report};
 use dormouse_runtime::{Log, LogItem};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::commands::common::history::{History, read_log};
+use crate::commands::common::history::History;
 use crate::commands::log::export::export_to;
 use crate::commands::log::{tail, verify};
 use crate::context::{Context, read_document};
 use crate::error::DONE;
 use crate::render::{self, Style};
+use crate::serve::archiver::default_place;
 use crate::up::{LocalCluster, LocalOptions};
-use crate::{clock, load, print, serve};
+use crate::{build_id, clock, load, print, serve};
 
 /// Run a demo: a local cluster that grows and shrinks real training jobs
 #[derive(Debug, Clone, Args)]
@@ -126,7 +128,7 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
         }
     };
     publisher.await??;
-    let verified = finish(&cluster.log, &model, load.end(), export).await;
+    let verified = finish(&cluster.log, &options.data, &model, load.end(), export).await;
     cluster.stop().await;
     verified.map(|()| DONE)
 }
@@ -331,8 +333,20 @@ fn is_news(recorded: &Recorded) -> bool {
     )
 }
 
+/// Archives the whole log, and verifies the archive alone.
+async fn archived(log: &Log, data: &Path) -> anyhow::Result<Report> {
+    let place = default_place(data);
+    let archive = Archive::create(&place, None)?;
+    seal_now(log.clone(), archive.clone(), build_id::build()).await?;
+    let found = archive.verify(|_| {}).await?;
+    let text = verify::archived(&found);
+    print::line(format_args!("log verify --archive {place}:\n{text}\n"))?;
+    Ok(found.decisions)
+}
+
 async fn finish(
     log: &Log,
+    data: &Path,
     model: &ReadModel,
     load: load::Load,
     export: OutputFile,
@@ -355,14 +369,7 @@ async fn finish(
         let drawn = render::timeline(&timeline, &style);
         print::line(format_args!("{drawn}\n"))?;
     }
-    let mut verifier = Verifier::default();
-    read_log(log, 1, None, |recorded| {
-        verifier.read(recorded);
-        Ok(())
-    })
-    .await?;
-    let report = verifier.finish();
-    print::line(format_args!("log verify: {}", verify::text(&report)))?;
+    let report = archived(log, data).await?;
     let events = export_to(History::Cluster(log.clone(), None), export, 1, None).await?;
     print::line(format_args!(
         "{events} events exported to {}",
@@ -375,7 +382,7 @@ async fn finish(
         ))?;
     }
     print::line(format_args!(
-        "\nNext:\n  dormouse log state --log {0} --at 100    the cluster after event 100\n  dormouse log verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse run -- sh -c 'echo hello'           a job of your own, in another terminal",
+        "\nNext:\n  dormouse log state --log {0} --at 100    the cluster after event 100\n  dormouse log verify --log {0}            every decision made again, of the exported log\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse run -- sh -c 'echo hello'           a job of your own, in another terminal",
         path.display()
     ))?;
     let failed = jobs

@@ -5,9 +5,9 @@ mod serving;
 mod slurm;
 
 use dormouse_messages::events::{
-    AllocationDecided, ContainerExited, JobAllocation, JobReleased, JobRevised, JobSpeedFitted,
-    LogArchived, NodeDrained, NodeLabelled, Outcome, PlacementRefused, SubmissionsShed,
-    TenantConfigured, WebhookConfigured,
+    AllocationDecided, ContainerExited, Fill, JobAllocation, JobReleased, JobRevised,
+    JobSpeedFitted, LogArchived, LogFilled, NodeDrained, NodeLabelled, Outcome, PlacementRefused,
+    SubmissionsShed, TenantConfigured, WebhookConfigured,
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
@@ -274,6 +274,19 @@ fn archived(event: &LogArchived) -> String {
     text
 }
 
+fn filled(event: &LogFilled) -> String {
+    let does = match event.fill {
+        Fill::Roomy => "it has room again",
+        Fill::Filling => "it is archived and trimmed sooner",
+        Fill::Full => "submissions are refused until it has room",
+    };
+    format!(
+        "{} % of {} are used: {does}",
+        event.percent(),
+        Resource::Memory.display(event.most_bytes)
+    )
+}
+
 fn labelled(event: &NodeLabelled) -> String {
     let labels = event.labels.iter().map(|(label, value)| match value {
         Some(value) => format!("{label}={value}"),
@@ -316,6 +329,7 @@ fn life(event: &Event) -> String {
                 e.first, e.number
             )
         }
+        Event::LogFilled(e) => filled(e),
         Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
         Event::PartitionStartRequested(e) => {
             format!(
@@ -565,6 +579,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::ClockStepped(_)
         | Event::LogArchived(_)
         | Event::LogTrimmed(_)
+        | Event::LogFilled(_)
         | Event::SlurmQueueConfigured(_)
         | Event::SlurmQueueRemoved(_)
         | Event::BudgetConfigured(_)

@@ -118,6 +118,7 @@ impl LocalCluster {
             own_thread: false,
             json_status: options.json_status,
             tenant_bytes: options.keep.tenant_bytes,
+            broker: Some(options.data.join("broker")),
         };
         start_services(&log, &role, &shutdown, &mut parts)?;
         for index in 0..options.nodes {

@@ -39,6 +39,10 @@ pub enum LogError {
     )]
     Trimmed { first: Sequence },
     #[error(
+        "the stream {0} of an older build forbids every removal for good, so the log cannot be trimmed; move it: stop the services, `dormouse log export`, then `dormouse log import` into a new broker"
+    )]
+    Untrimmable(String),
+    #[error(
         "the broker is a single server and keeps one copy; use --replicas 1, or make it a cluster"
     )]
     NoReplicas,

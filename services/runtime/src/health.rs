@@ -42,6 +42,8 @@ pub struct FoundStream {
     pub leader: Option<String>,
     pub behind: Vec<String>,
     pub differs: Vec<String>,
+    /// Nothing can ever be removed.
+    pub untrimmable: bool,
 }
 
 impl Log {
@@ -129,6 +131,7 @@ fn state(info: &Info, wanted: &Config) -> FoundStream {
         leader: cluster.and_then(|it| it.leader.clone()),
         behind: behind.map(|it| it.name.clone()).collect(),
         differs: differences(&info.config, wanted),
+        untrimmable: info.config.deny_purge,
     }
 }
 
@@ -148,7 +151,7 @@ fn differences(found: &Config, wanted: &Config) -> Vec<String> {
             "what it does when it is full",
         ),
         (
-            found.deny_delete != wanted.deny_delete || found.deny_purge != wanted.deny_purge,
+            found.deny_delete != wanted.deny_delete,
             "what may be deleted",
         ),
         (
@@ -181,7 +184,7 @@ mod tests {
         assert!(differences(&larger, &wanted).is_empty());
         let compressed = Config {
             compression: Some(Compression::S2),
-            deny_purge: true,
+            deny_delete: false,
             ..wanted.clone()
         };
         let named = differences(&compressed, &wanted);

@@ -1,19 +1,21 @@
 //! Runs deciders on NATS. The only crate that names the broker.
 //!
 //! - `shell`, `observations`, `snapshot`, `clock`, `clock_anchor`, `ingress`: a decider's actors, [`run_service`].
-//! - `states`: folded states on the broker, to start from. `trim`: removes the log's beginning.
+//! - `states`: folded states on the broker, to start from. `trim`: removes the log's beginning. `room`: how full
+//!   the log is.
 //! - `log`, `connection`, `answer`: the connection. Reading: `shared_follower`, `feed`, `follow`, `fetch`,
 //!   `ranges`, `decode`, `rollback`, `reader_account`, `status_reader`. Writing: `publish`, `appender`,
 //!   `streams`, `stream_setup`, `import`.
 //! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders. `pieces`: messages of both stores.
 //! - `api`, `node_api`, `fair_queue`, `status`, `tenant`: queries, status messages, a tenant's client.
 //! - `accounts`, `key_identity`, `credentials`: keys. `broker`: the supervised nats-server.
-//! - `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
+//! - `aside`: threads for slow work. `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
 
 pub mod accounts;
 mod answer;
 mod api;
 mod appender;
+mod aside;
 mod broker;
 mod clock;
 mod clock_anchor;
@@ -44,6 +46,7 @@ mod publish;
 mod ranges;
 mod reader_account;
 mod rollback;
+mod room;
 mod sampling;
 mod settings;
 mod shared_follower;
@@ -62,6 +65,7 @@ mod trim;
 
 pub use api::{ApiError, Asked};
 pub use appender::Appender;
+pub use aside::aside;
 pub use broker::{BrokerConfig, LocalBroker};
 pub use clock::{Clock, SteadyClock, SystemClock, WakefulClock};
 pub use code::{CodeError, CodeStore, Stored};
@@ -75,6 +79,7 @@ pub use lease_watch::{LeaseTable, Lost, LostGateway};
 pub use log::Log;
 pub use node_api::{NodeAnswer, NodeAnswered};
 pub use observations::{Inputs, LeaseWatcher, LocalNodes, Observation, Watched};
+pub use room::{Bounds, LogRoom};
 pub use settings::{Settings, Tls, is_local};
 pub use shell::{ServiceError, ServiceOptions, run_service};
 pub use snapshot::{Snapshot, Snapshots};

@@ -162,6 +162,9 @@ fn updated(wanted: Config, is: &Config) -> Config {
         metadata: is.metadata.clone(),
         first_sequence: is.first_sequence,
         max_bytes: is.max_bytes,
+        // A broker never takes these back.
+        deny_purge: is.deny_purge || wanted.deny_purge,
+        deny_delete: is.deny_delete || wanted.deny_delete,
         ..wanted
     }
 }

@@ -27,7 +27,11 @@ impl Log {
         // The last message stays: it says where the log goes on.
         let to = first.min(head).min(slowest.map_or(first, Sequence::next));
         if to > self.first() {
-            let stream = self.stream().await.map_err(failed)?;
+            let jetstream = &self.inner.jetstream;
+            let stream = within(jetstream.get_stream(&name)).await.map_err(failed)?;
+            if stream.cached_info().config.deny_purge {
+                return Err(LogError::Untrimmable(name));
+            }
             let purge = stream.purge().sequence(to.0);
             within(purge.into_future()).await.map_err(failed)?;
             self.head().await?;

@@ -676,6 +676,12 @@ fn keys(events: &mut Vec<Event>) {
     upgrade(events);
     slurm(events);
     entitlements(events);
+    events.push(Event::from(LogFilled {
+        fill: Fill::Full,
+        bytes: 91_268_055_040,
+        most_bytes: 107_374_182_400,
+        bound: LogBound::Stream,
+    }));
 }
 
 fn trimmed() -> Event {

@@ -54,6 +54,7 @@ impl Renamer {
                 | Event::KeyRevoked(_)
                 | Event::LogArchived(_)
                 | Event::LogTrimmed(_)
+                | Event::LogFilled(_)
                 | Event::SlurmQueueConfigured(_)
                 | Event::SlurmQueueRemoved(_)
                 | Event::SlurmRequested(_)

@@ -54,7 +54,8 @@ pub fn start(
         });
     }
     let jobs = BTreeSet::from([job.clone()]);
-    let starts = starts(history, forked, changes, &jobs, draws)?;
+    let starts = starts(history, forked, changes, &jobs, draws, &|| false)?;
+    let starts = starts.unwrap_or_default();
     let starts = starts.get(job).map(Vec::as_slice).unwrap_or_default();
     Ok(Start {
         p10_s: quantile(starts, 0.1),
@@ -65,7 +66,8 @@ pub fn start(
     })
 }
 
-/// Forecasts the starts of all waiting jobs; none with fewer than [`LEAST_BASIS`] completed jobs.
+/// Forecasts the starts of all waiting jobs; none with fewer than [`LEAST_BASIS`] completed jobs. `None` if
+/// `stops` did: the caller's patience is over.
 ///
 /// # Errors
 /// If the services break a rule on the fork.
@@ -73,12 +75,16 @@ pub fn forecast(
     history: &History,
     forked: &Forked<'_>,
     draws: u32,
-) -> Result<Vec<StartForecast>, WhatifError> {
+    stops: &dyn Fn() -> bool,
+) -> Result<Option<Vec<StartForecast>>, WhatifError> {
     let jobs = waiting(forked.cluster());
     if jobs.is_empty() || forked.completed() < LEAST_BASIS {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
-    let starts = starts(history, forked, &Changes::default(), &jobs, draws)?;
+    let starts = starts(history, forked, &Changes::default(), &jobs, draws, stops)?;
+    let Some(starts) = starts else {
+        return Ok(None);
+    };
     let forecast = |(job, starts): (JobId, Vec<f64>)| {
         let at = |part: f64, side: f64| {
             let after = quantile(&starts, part)?;
@@ -93,7 +99,7 @@ pub fn forecast(
             job,
         }
     };
-    Ok(starts.into_iter().map(forecast).collect())
+    Ok(Some(starts.into_iter().map(forecast).collect()))
 }
 
 /// Returns the jobs that start as soon as they have their turn and capacity.
@@ -109,14 +115,15 @@ pub fn waiting(cluster: &ClusterState) -> BTreeSet<JobId> {
 }
 
 /// Returns the jobs' starts in seconds after the fork, in order; a job that does not start counts as later
-/// than all others.
+/// than all others. `None` if `stops` did.
 fn starts(
     history: &History,
     forked: &Forked<'_>,
     changes: &Changes,
     jobs: &BTreeSet<JobId>,
     draws: u32,
-) -> Result<BTreeMap<JobId, Vec<f64>>, WhatifError> {
+    stops: &dyn Fn() -> bool,
+) -> Result<Option<BTreeMap<JobId, Vec<f64>>>, WhatifError> {
     let rivals = Rivals::of(forked);
     let horizon = forked.now.plus_ms(HORIZON_MS);
     let mut random = Random::new(1);
@@ -137,8 +144,11 @@ fn starts(
                 let after = kept.at().seconds_since(forked.now);
                 starts.entry(event.job.clone()).or_default().push(after);
             }
-            left.is_empty() || events > MOST_EVENTS || kept.at() > horizon
+            left.is_empty() || events > MOST_EVENTS || kept.at() > horizon || stops()
         })?;
+        if stops() {
+            return Ok(None);
+        }
         for job in left {
             starts.entry(job).or_default().push(f64::INFINITY);
         }
@@ -146,7 +156,7 @@ fn starts(
     for starts in starts.values_mut() {
         starts.sort_by(f64::total_cmp);
     }
-    Ok(starts)
+    Ok(Some(starts))
 }
 
 /// The k-th of n draws exceeds one more draw with probability k / (n + 1). `None` beyond the last start.

@@ -461,6 +461,7 @@ impl AgentState {
             | Event::GatewayLost(_)
             | Event::LogArchived(_)
             | Event::LogTrimmed(_)
+            | Event::LogFilled(_)
             | Event::SlurmQueueConfigured(_)
             | Event::SlurmQueueRemoved(_)
             | Event::BudgetConfigured(_)

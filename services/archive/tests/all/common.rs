@@ -110,11 +110,16 @@ impl Cluster {
 
     /// Waits for the event that segment `number` is archived.
     pub async fn archived(&self, number: u64) -> LogArchived {
-        self.archived_after(Sequence(0), number).await
+        self.archived_after(Sequence(0), number, PATIENCE).await
     }
 
     /// Waits for that event after another one.
-    pub async fn archived_after(&self, after: Sequence, number: u64) -> LogArchived {
+    pub async fn archived_after(
+        &self,
+        after: Sequence,
+        number: u64,
+        patience: Duration,
+    ) -> LogArchived {
         let mut items = self.log.follow(after.next());
         let wait = async {
             while let Some(item) = items.recv().await {
@@ -127,7 +132,7 @@ impl Cluster {
             }
             panic!("the log ended")
         };
-        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        let waited = tokio::time::timeout(patience, wait).await;
         waited.expect("the segment is archived in time")
     }
 }

@@ -4,3 +4,4 @@ mod common;
 mod damage;
 mod sealing;
 mod trimming;
+mod years;

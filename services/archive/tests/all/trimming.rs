@@ -166,6 +166,42 @@ async fn nothing_is_trimmed_that_the_archive_does_not_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_is_waited_for_and_nothing_is_trimmed() {
+    let events = simulated_keeping(300, Some(1));
+    let cluster = Cluster::start(&events).await;
+    let log = &cluster.log;
+    let stop = CancellationToken::new();
+    let archiver = cluster.archiver("a", &stop);
+    cluster.archived(1).await;
+    let (folder, away) = (cluster.archive_folder(), cluster.folder.path().join("away"));
+    std::fs::rename(&folder, &away).expect("moved");
+    std::fs::write(&folder, "not a folder").expect("written");
+    // The log goes on without its archive, and keeps what is not archived.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let mut operator = log.appender(Writer::Operator, None);
+    let configured = events.iter().find(|it| it.writer == Writer::Operator);
+    let configured = configured.and_then(|it| it.event()).expect("a policy");
+    operator
+        .append(configured.clone(), &[])
+        .await
+        .expect("stored");
+    assert!(!archiver.is_finished());
+    log.head().await.expect("a head");
+    let held = log.first();
+    assert!(held <= Sequence(2_000), "{held}");
+
+    std::fs::remove_file(&folder).expect("removed");
+    std::fs::rename(&away, &folder).expect("it is back");
+    trimmed(log, Sequence(2_001)).await;
+    stop.cancel();
+    archiver.await.expect("joins").expect("stops");
+    let archive = cluster.archive();
+    let verified = archive.verify(|_| {}).await.expect("verifies");
+    assert_eq!(verified.decisions.findings, []);
+    is_the_log(&whole(&archive, log).await, &events);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_of_another_shape_are_folded_again_from_the_archive() {
     let events = simulated_keeping(150, None);
     let cluster = Cluster::start(&events).await;
@@ -245,7 +281,7 @@ async fn a_log_whose_brokers_are_lost_goes_on_from_its_archive() {
     let stop = CancellationToken::new();
     let archiver = again.archiver("b", &stop);
     let number = newest.number;
-    again.archived_after(newest.last, number).await;
+    again.archived_after(newest.last, number, PATIENCE).await;
     stop.cancel();
     archiver.await.expect("joins").expect("stops");
     let verified = archive.verify(|_| {}).await.expect("verifies");

@@ -59,6 +59,10 @@ pub async fn run(
     role: &Role,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let sealer = Sealer::start(log.clone(), archive, SealerOptions::new(build_id::build()));
+    let options = SealerOptions {
+        disk: role.broker.clone(),
+        ..SealerOptions::new(build_id::build())
+    };
+    let sealer = Sealer::start(log.clone(), archive, options);
     decider(Archiver, log, role, Some(Box::new(sealer)), shutdown).await
 }

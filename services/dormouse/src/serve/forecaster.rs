@@ -4,18 +4,19 @@
 //! 2. When something changed and jobs wait, it simulates a fork several times and tells new and changed
 //!    forecasts as `starts.forecast`.
 //! 3. The next forecast waits for twenty times the duration of the last one, so that forecasts take at most a
-//!    twentieth of one core; after an error, twenty times as long.
+//!    twentieth of one core; after an error, twenty times as long. A forecast that takes too long is given up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use dormouse_messages::events::{StartForecast, StartsForecast};
 use dormouse_messages::{Event, Fold as _, JobId, Recorded, Sequence, Timestamp};
 use dormouse_replay::history::plan::{forecast, waiting};
 use dormouse_replay::history::slice::States;
-use dormouse_replay::history::whatif::{ForkAt, History, WhatifError};
-use dormouse_runtime::{Inputs, Log, LogItem, Observation};
+use dormouse_replay::history::whatif::{ForkAt, History};
+use dormouse_runtime::{Inputs, Log, LogItem, Observation, aside};
 use dormouse_state::ClusterState;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -30,6 +31,9 @@ const LEAST_EVERY: Duration = Duration::from_secs(10);
 
 /// Time between two forecasts, in durations of one.
 const PAUSE: u32 = 20;
+
+/// A simulation of thousands of waiting jobs may take minutes of a core, and tells of a state that is gone.
+const MOST_TIME: Duration = Duration::from_secs(10);
 
 /// The fewest events from which jobs' run times and costs are known; twice as many at most.
 const WINDOW: usize = 20_000;
@@ -162,7 +166,7 @@ impl Work {
             if is_caught_up && window.has_news && Wake::now() >= next {
                 let begun = Instant::now();
                 let forecast;
-                (window, forecast) = tokio::task::spawn_blocking(move || {
+                (window, forecast) = aside("forecast", move || {
                     let forecast = window.forecast(crate::clock::now());
                     (window, forecast)
                 })
@@ -213,7 +217,9 @@ impl Window {
     }
 
     /// Forecasts the starts of the waiting jobs; returns the new and the changed ones.
-    fn forecast(&mut self, now: Timestamp) -> Result<Option<StartsForecast>, WhatifError> {
+    fn forecast(&mut self, now: Timestamp) -> anyhow::Result<Option<StartsForecast>> {
+        let begun = Instant::now();
+        let stops = || begun.elapsed() > MOST_TIME;
         self.has_news = false;
         let waits: BTreeSet<JobId> = waiting(&self.cluster);
         self.told.retain(|job, _| waits.contains(job));
@@ -226,7 +232,10 @@ impl Window {
         let forked = history.fork(ForkAt::Sequence(Sequence(u64::MAX)));
         let now = history.time_at(now);
         let forked = forked.later(now);
-        let mut starts = forecast(&history, &forked, DRAWS)?;
+        let starts = forecast(&history, &forked, DRAWS, &stops)?;
+        let Some(mut starts) = starts else {
+            bail!("{} jobs wait: a forecast takes too long", waits.len());
+        };
         starts.retain(|start| has_moved(self.told.get(&start.job), start));
         let told = starts
             .iter()

@@ -18,6 +18,8 @@ pub struct Role {
     pub own_thread: bool,
     pub json_status: bool,
     pub tenant_bytes: Option<u64>,
+    /// The folder of this process's own broker.
+    pub broker: Option<PathBuf>,
 }
 
 /// Takeover flag of services of which one copy is active.
@@ -48,6 +50,7 @@ impl DeciderArgs {
             own_thread: true,
             json_status: false,
             tenant_bytes: None,
+            broker: None,
         }
     }
 }

@@ -16,6 +16,7 @@ mod faults;
 mod features;
 mod files;
 mod full_disk;
+mod full_log;
 mod garbage;
 mod gateway;
 mod holders;

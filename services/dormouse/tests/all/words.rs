@@ -204,7 +204,7 @@ fn a_demo_without_training_frameworks_runs_plain_jobs_and_says_so() {
         demo.out.contains("MPI and MXNet are not installed"),
         "{demo:?}"
     );
-    assert!(demo.out.contains("log verify: "), "{demo:?}");
+    assert!(demo.out.contains("log verify --archive "), "{demo:?}");
 }
 
 fn places_on_the_log(cluster: &Cluster) {

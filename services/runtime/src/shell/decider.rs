@@ -13,6 +13,7 @@ use dormouse_shell::{Append, ClockAnchor, Effect, Failure, Halt, Outcome, Shell,
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::aside::aside;
 use crate::clock::host_time;
 use crate::clock_anchor::MarkFile;
 use crate::counters::{Counters, value};
@@ -150,7 +151,7 @@ impl<D: Decider> DeciderActor<D> {
 
     fn decide_aside(&mut self, task: Task<D>, context: &mut Context<Self>) {
         let begun = Instant::now();
-        let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || task.run()));
+        let deciding = wrap_future::<_, Self>(aside("decision", move || task.run()));
         context.spawn(deciding.map(move |made, actor, context| match made {
             Ok(made) => {
                 let took = begun.elapsed();

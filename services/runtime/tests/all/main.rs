@@ -2,6 +2,7 @@
 
 mod accounts;
 mod common;
+mod drills;
 mod feed;
 mod ingress;
 mod keys;
@@ -10,6 +11,7 @@ mod limits;
 mod lives;
 mod log;
 mod refusal;
+mod room;
 mod service;
 mod status;
 mod trimmed;

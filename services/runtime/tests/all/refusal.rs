@@ -243,7 +243,7 @@ async fn a_late_duplicate_is_refused_by_the_fence() {
     assert_once(&fold_everything(&log).await, 1);
 }
 
-async fn recorded(log: &Log) -> Vec<Recorded> {
+pub async fn recorded(log: &Log) -> Vec<Recorded> {
     let events = everything(log).await.into_iter();
     let events = events.filter_map(|followed| match followed {
         LogItem::Event(recorded) => Some((*recorded).clone()),
@@ -252,7 +252,7 @@ async fn recorded(log: &Log) -> Vec<Recorded> {
     events.collect()
 }
 
-async fn import(log: &Log, events: &[Recorded]) -> Result<u64, LogError> {
+pub async fn import(log: &Log, events: &[Recorded]) -> Result<u64, LogError> {
     let events = events.iter().cloned();
     log.import(events.map(Ok::<_, std::convert::Infallible>), None)
         .await

@@ -18,6 +18,29 @@ async fn drain(log: &Log, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// A decision of a large cluster may take a minute; a service that is replaced must not.
+#[test]
+fn a_process_that_stops_does_not_wait_for_its_decision() {
+    let runtime = tokio::runtime::Runtime::new().expect("starts");
+    let broker = runtime.block_on(async {
+        let broker = Broker::start().await;
+        let log = broker.log().await;
+        let toy = SlowToy {
+            takes: Duration::from_secs(20),
+            ..SlowToy::default()
+        };
+        let service = run(toy, &log, without_lease());
+        drain(&log, 0..1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        service.stop().await;
+        broker
+    });
+    let begun = Instant::now();
+    drop(runtime);
+    assert!(begun.elapsed() < PATIENCE / 4, "{:?}", begun.elapsed());
+    drop(broker);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_decision_is_appended_once_with_its_basis() {
     let broker = Broker::start().await;

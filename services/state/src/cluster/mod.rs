@@ -227,7 +227,11 @@ impl ClusterState {
             ByWriter::Autoscaler(event) => self.evolve_autoscaler(event),
             ByWriter::Gateway(event) => self.evolve_gateway(event),
             ByWriter::Slurm(event) => self.evolve_slurm(event),
-            ByWriter::Archiver(ArchiverEvent::LogArchived(_) | ArchiverEvent::LogTrimmed(_)) => {}
+            ByWriter::Archiver(
+                ArchiverEvent::LogArchived(_)
+                | ArchiverEvent::LogTrimmed(_)
+                | ArchiverEvent::LogFilled(_),
+            ) => {}
         }
         self.remember(event, before.as_ref());
         Some(event)

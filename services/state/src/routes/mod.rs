@@ -230,6 +230,7 @@ impl Routes {
             | Event::NotebookWarned(_)
             | Event::LogArchived(_)
             | Event::LogTrimmed(_)
+            | Event::LogFilled(_)
             | Event::SlurmQueueConfigured(_)
             | Event::SlurmQueueRemoved(_)
             | Event::BudgetConfigured(_)

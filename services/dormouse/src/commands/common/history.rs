@@ -533,21 +533,7 @@ impl Reading {
     }
 }
 
-/// Calls `each` with the events from `from` to `to`.
-///
-/// # Errors
-/// If the log cannot be read, or `each` fails.
-pub async fn read_log(
-    log: &Log,
-    from: u64,
-    to: Option<u64>,
-    mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let going_on = |recorded: &Arc<Recorded>| each(recorded).map(ControlFlow::Continue);
-    read_log_while(log, from, to, going_on).await
-}
-
-/// Calls `each` with the events until it breaks.
+/// Calls `each` with the events from `from` to `to` until it breaks.
 ///
 /// # Errors
 /// If the log cannot be read, or `each` fails.

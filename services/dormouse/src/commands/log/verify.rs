@@ -78,7 +78,9 @@ async fn verify_archive(archive: &Archive) -> anyhow::Result<Verification> {
     Ok(found)
 }
 
-fn archived(found: &Verification) -> String {
+/// Describes an archive's verification.
+#[must_use]
+pub fn archived(found: &Verification) -> String {
     let unread = match found.unread_states {
         0 => String::new(),
         states => format!(

@@ -139,6 +139,29 @@ impl Trio {
         (0..3).filter(|it| format!("s{it}") != leader).collect()
     }
 
+    /// Removes what a server that is down has stored.
+    pub fn lose_disk(&self, server: usize) {
+        let store = self.dir.path().join(format!("s{server}.store"));
+        std::fs::remove_dir_all(store).expect("removed");
+    }
+
+    /// Reports whether a server, if it does not lead, has the whole log.
+    pub async fn holds_the_log(&self, log: &Log, server: usize) -> bool {
+        let name = format!("s{server}");
+        let client = async_nats::connect(self.url(2)).await.expect("connects");
+        let jetstream = async_nats::jetstream::new(client);
+        let stream = jetstream.get_stream(log.prefix().log_stream()).await;
+        let Some(cluster) = stream.ok().and_then(|it| it.cached_info().cluster.clone()) else {
+            return false;
+        };
+        let leads = cluster.leader.as_ref() == Some(&name);
+        let follows = cluster
+            .replicas
+            .iter()
+            .any(|it| it.name == name && it.current && !it.offline && it.lag.unwrap_or(0) == 0);
+        leads || follows
+    }
+
     /// Suspends a server.
     pub fn stop(&self, server: usize) {
         self.signal(server, Signal::SIGSTOP);

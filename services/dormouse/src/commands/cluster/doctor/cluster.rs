@@ -3,12 +3,12 @@
 use dormouse_messages::NodeId;
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{ClusterAnswer, NodesAnswer};
-use dormouse_runtime::{FoundStream, Log, StreamState};
+use dormouse_runtime::{Bounds, FoundStream, Log, StreamState};
 use serde_json::{Value, json};
 
-use super::builds;
 use super::machine::{LEAST_BROKER, is_older};
 use super::report::Looks;
+use super::{archive, builds};
 use crate::commands::common::{agents, query};
 use crate::context::Context;
 use crate::render::bytes;
@@ -78,7 +78,7 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
         }
         deciders(&log, looks).await;
     }
-    queries(&log, looks).await;
+    queries(context, &log, looks).await;
 }
 
 async fn broker(log: &Log, looks: &mut Looks<'_>) {
@@ -151,6 +151,13 @@ fn there(name: &str, holds: &str, found: &FoundStream, looks: &mut Looks) {
             "`dormouse policy set FILE --ensure-streams` sets it right, and so does a start of `up`",
         );
     }
+    if found.untrimmable {
+        return looks.warn(
+            holds,
+            format!("{said}; nothing can ever be removed from it, since an older build made it so"),
+            "it grows until the disk is full: move it with `dormouse log export` and `dormouse log import` into a new broker",
+        );
+    }
     #[expect(clippy::cast_precision_loss, reason = "a share to compare")]
     let is_full = |most: u64| found.bytes as f64 > NEARLY_FULL * most as f64;
     if found.max_bytes.is_some_and(is_full) {
@@ -193,7 +200,7 @@ async fn answers(log: &Log, looks: &mut Looks<'_>) {
     }
 }
 
-async fn queries(log: &Log, looks: &mut Looks<'_>) {
+async fn queries(context: &Context, log: &Log, looks: &mut Looks<'_>) {
     let asked = query::<ClusterAnswer>(log, "cluster", Value::Null).await;
     let cluster = match asked {
         Ok(cluster) => cluster,
@@ -215,6 +222,16 @@ async fn queries(log: &Log, looks: &mut Looks<'_>) {
         looks.ok("queries", read)
     }
     builds::look(&cluster.builds, looks);
+    let policy = cluster.policy.archive;
+    archive::look(&cluster.archive, policy, looks);
+    let disk = context.own_broker_dir();
+    let room = log.room(Bounds {
+        policy_bytes: policy.log_bytes(),
+        disk: disk.as_deref(),
+    });
+    if let Ok(room) = room.await {
+        archive::room(&room, &cluster.archive, looks);
+    }
     if let Some(last) = &cluster.log.last_flagged {
         let found = format!(
             "{} events are not used, the last one is {}",
@@ -330,6 +347,10 @@ mod tests {
             },
             FoundStream {
                 differs: vec!["that it is compressed".to_owned()],
+                ..found.clone()
+            },
+            FoundStream {
+                untrimmable: true,
                 ..found.clone()
             },
             FoundStream {

@@ -1,7 +1,8 @@
-//! `cluster doctor`: checks this machine (`machine`) and the cluster (`cluster`, `builds`), with advice.
+//! `cluster doctor`: checks this machine (`machine`) and the cluster (`cluster`, `archive`, `builds`), with advice.
 //!
 //! Checks change nothing, but take a lease for an instant to test the broker's storage.
 
+mod archive;
 mod builds;
 mod cluster;
 mod machine;
