@@ -20,7 +20,7 @@ pub(crate) struct Cluster {
     pub capacities: Vec<Vec<u64>>,
     pub rooms: Vec<Vec<u64>>,
     /// True if capacity given up on the node stays unused.
-    pub(super) closed: Vec<bool>,
+    pub closed: Vec<bool>,
     pub(super) index: BTreeMap<NodeId, usize>,
     pub columns: Columns,
     pub topology: Topology,
