@@ -6,6 +6,8 @@
 //! 4. Restarts a child whose write failed, once the disk has room: nats-server refuses all later writes to
 //!    the stream.
 
+mod write_errors;
+
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -16,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BrokerError;
 use crate::lease::token;
+
+use write_errors::{HEALTH, Health, SUPERVISOR};
 
 /// Covers a cold disk; a warm start takes a second.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,8 +44,6 @@ const HEALTH_EVERY: Duration = Duration::from_secs(1);
 const SAY_FULL_EVERY: Duration = Duration::from_secs(10);
 /// Free space for a restart; with less, the broker soon fails again.
 const ROOM_BYTES: usize = 8 << 20;
-const SUPERVISOR: &str = "supervisor";
-const HEALTH: &str = "$SYS.REQ.SERVER.PING.HEALTHZ";
 
 /// Settings of a local broker.
 #[derive(Debug, Clone)]
@@ -543,55 +544,6 @@ async fn stores_nothing(health: Option<&mut Health>, files: &Files) -> String {
     }
 }
 
-struct Health {
-    url: String,
-    password: String,
-    client: Option<async_nats::Client>,
-}
-
-#[derive(Deserialize)]
-struct Healthz {
-    data: HealthzData,
-}
-
-#[derive(Deserialize)]
-struct HealthzData {
-    #[serde(default)]
-    error: String,
-}
-
-impl Health {
-    fn new(url: String, password: String) -> Self {
-        Self {
-            url,
-            password,
-            client: None,
-        }
-    }
-
-    async fn write_error(&mut self) -> Option<String> {
-        let asked = tokio::time::timeout(GREETING_TIMEOUT, self.ask()).await;
-        let answer = asked.ok()??;
-        let health: Healthz = serde_json::from_slice(&answer.payload).ok()?;
-        let error = health.data.error;
-        error.contains("write error").then_some(error)
-    }
-
-    async fn ask(&mut self) -> Option<async_nats::Message> {
-        let client = match &mut self.client {
-            Some(client) => client,
-            none => {
-                let options = async_nats::ConnectOptions::with_user_and_password(
-                    SUPERVISOR.to_owned(),
-                    self.password.clone(),
-                );
-                none.insert(options.connect(&self.url).await.ok()?)
-            }
-        };
-        client.request(HEALTH, "".into()).await.ok()
-    }
-}
-
 async fn end(child: &mut Child) {
     let Some(pid) = child.id() else { return };
     signal(pid, Signal::SIGTERM);
@@ -613,47 +565,4 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_look_is_waited_for_and_another_supervisor_is_not() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let files = Files::new(folder.path()).expect("usable");
-        let look = File::create(files.path("lock")).expect("a file");
-        look.try_lock_shared().expect("nobody has it");
-        assert!(!LocalBroker::runs_in(folder.path()));
-        let ends = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            drop(look);
-        };
-        let (locked, ()) = tokio::join!(files.lock(), ends);
-        let locked = locked.expect("it waits");
-        assert!(LocalBroker::runs_in(folder.path()));
-        assert!(matches!(files.lock().await, Err(BrokerError::InUse(_))));
-        drop(locked);
-        assert!(!LocalBroker::runs_in(folder.path()));
-    }
-
-    #[tokio::test]
-    async fn another_broker_at_the_port_is_not_taken_for_its_own() {
-        let (first, second) = (tempfile::tempdir(), tempfile::tempdir());
-        let (first, second) = (first.expect("a folder"), second.expect("a folder"));
-        let there = LocalBroker::start(BrokerConfig::new(first.path())).await;
-        let there = there.expect("it runs: scripts/install.sh nats");
-        let port = there
-            .url()
-            .rsplit_once(':')
-            .and_then(|it| it.1.parse().ok());
-        let port: u16 = port.expect("its port");
-        let config = BrokerConfig::new(second.path());
-        let files = Files::new(second.path()).expect("usable");
-        let text = configuration(&config, &files, port);
-        files.write("nats-server.conf", &text).expect("written");
-        let binary = BrokerConfig::find_binary().expect("a nats-server");
-        let mut child = spawn(&binary, &files, &AtomicU32::new(0)).expect("it is started");
-        let ready = wait_ready(port, &mut child, &files).await;
-        assert!(matches!(ready, Err(BrokerError::PortInUse(_))), "{ready:?}");
-        there.stop().await;
-    }
-}
+mod tests;

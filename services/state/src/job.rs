@@ -1,6 +1,10 @@
 //! A live job. Its *assignment* is the newest placement; its *life* is the incarnation last asked to start.
 //! While the two differ or the life is not yet running, the job is in transit: new places and held capacity
 //! both count as taken.
+//!
+//! - `assignment.rs`: the newest placement
+
+mod assignment;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +15,7 @@ use dormouse_messages::policy::Policy;
 use dormouse_messages::reservation::is_of_reservations;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{
-    Amounts, AuxiliaryRoles, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence,
-    Timestamp,
+    Amounts, AuxiliaryRoles, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +24,8 @@ use super::incarnation::{Life, LifePhase, Place};
 use super::limits::Limits;
 use super::precedence::Precedence;
 use super::tasks::TaskSet;
+
+pub use assignment::Assignment;
 
 /// Covers a lagging checkpointer; agents keep as many placements.
 const SUPERSEDED_KEPT: usize = 4;
@@ -40,53 +45,6 @@ const SILENT_MS: u64 = 15_000;
 
 /// Bounds the wait for a promised first progress, so that a silent job does not block others without end.
 const SILENT_AT_MOST_MS: u64 = 86_400_000;
-
-/// The newest placement of a job's partition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assignment {
-    pub epoch: Epoch,
-    pub incarnation: Incarnation,
-    pub placed: Sequence,
-    pub places: BTreeMap<Rank, Place>,
-    /// An incarnation never reuses ranks.
-    pub next: Rank,
-    /// Withdrawn before the start; a lagging checkpointer may still start them.
-    pub dropped: BTreeMap<Rank, Place>,
-    /// Places to replace.
-    pub lost: u32,
-    /// True if a lost or drained node forces another decision.
-    pub displaced: bool,
-}
-
-impl Assignment {
-    /// Returns the number of containers.
-    #[must_use]
-    pub fn containers(&self) -> u32 {
-        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Counts the containers on each node.
-    #[must_use]
-    pub fn by_node(&self) -> BTreeMap<NodeId, u32> {
-        self.by_node_of(|_| true)
-    }
-
-    /// Iterates over node and GPU, once for each container.
-    pub fn gpus(&self) -> impl Iterator<Item = (&NodeId, &str)> {
-        let places = self.places.values();
-        places.flat_map(|place| place.gpus.iter().map(|gpu| (&place.node, gpu.as_str())))
-    }
-
-    /// Counts the selected ranks on each node.
-    #[must_use]
-    pub fn by_node_of(&self, which: impl Fn(Rank) -> bool) -> BTreeMap<NodeId, u32> {
-        let mut counts = BTreeMap::new();
-        for (_, place) in self.places.iter().filter(|(rank, _)| which(**rank)) {
-            *counts.entry(place.node.clone()).or_insert(0) += 1;
-        }
-        counts
-    }
-}
 
 /// A service's or notebook's time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Samples of events about partitions resized in place, services and gateways.
 
-use dormouse_messages::GatewayId;
 use dormouse_messages::service::Scaling;
+use dormouse_messages::{Epoch, GatewayId};
 
 use super::*;
 
