@@ -145,7 +145,7 @@ impl JobId {
 
     /// Names a role's containers where they are counted apart; never on the log.
     #[must_use]
-    pub fn beside(&self, role: &str) -> Self {
+    pub fn of_role(&self, role: &str) -> Self {
         Self(format!("{self}:{role}").into())
     }
 

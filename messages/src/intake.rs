@@ -24,7 +24,7 @@ pub struct Arrival {
 
 /// Refused together, as they exceed the tenant's rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shed {
+pub struct RateLimited {
     pub first: u64,
     /// Other tenants' submissions lie between.
     pub last: u64,

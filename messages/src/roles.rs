@@ -180,16 +180,16 @@ impl AuxiliaryRoles {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demands {
     worker: Amounts,
-    beside: AuxiliaryRoles,
+    auxiliary: AuxiliaryRoles,
 }
 
 impl Demands {
     /// Returns demands from the workers' and the roles'.
     #[must_use]
-    pub fn new(worker: &Amounts, beside: &AuxiliaryRoles) -> Self {
+    pub fn new(worker: &Amounts, auxiliary: &AuxiliaryRoles) -> Self {
         Self {
             worker: worker.clone(),
-            beside: beside.clone(),
+            auxiliary: auxiliary.clone(),
         }
     }
 
@@ -202,7 +202,7 @@ impl Demands {
     /// Returns a rank's demand.
     #[must_use]
     pub fn at(&self, rank: Rank) -> &Amounts {
-        self.beside
+        self.auxiliary
             .at(rank)
             .map_or(&self.worker, |part| &part.demand)
     }
@@ -213,8 +213,8 @@ impl JobSpec {
     #[must_use]
     pub fn of_rank(&self, rank: Rank) -> Self {
         let mut own = self.clone();
-        let beside = AuxiliaryRoles::of(self);
-        let Some((part, role)) = beside
+        let auxiliary = AuxiliaryRoles::of(self);
+        let Some((part, role)) = auxiliary
             .at(rank)
             .and_then(|part| Some((part, self.roles.get(&part.role)?)))
         else {
@@ -253,28 +253,28 @@ mod tests {
 
     #[test]
     fn roles_have_the_ranks_behind_the_chief_and_before_the_other_workers() {
-        let beside = AuxiliaryRoles::of(&spec());
-        let role = |rank| beside.at(Rank(rank)).map_or(WORKER, |part| &part.role);
+        let auxiliary = AuxiliaryRoles::of(&spec());
+        let role = |rank| auxiliary.at(Rank(rank)).map_or(WORKER, |part| &part.role);
         let roles: Vec<&str> = (0..6).map(role).collect();
         assert_eq!(
             roles,
             ["worker", "evaluator", "ps", "ps", "worker", "worker"]
         );
-        assert_eq!((beside.count(), beside.ranks(1)), (3, 2..4));
-        assert_eq!((beside.containers(2), beside.workers(5)), (5, 2));
-        assert_eq!(beside.containers(0), 0);
+        assert_eq!((auxiliary.count(), auxiliary.ranks(1)), (3, 2..4));
+        assert_eq!((auxiliary.containers(2), auxiliary.workers(5)), (5, 2));
+        assert_eq!(auxiliary.containers(0), 0);
     }
 
     #[test]
     fn a_partition_holds_its_workers_and_its_roles() {
         let spec = spec();
-        let beside = AuxiliaryRoles::of(&spec);
-        let needs = beside.partition(&spec.demand, 2);
+        let auxiliary = AuxiliaryRoles::of(&spec);
+        let needs = auxiliary.partition(&spec.demand, 2);
         assert_eq!(needs, "cpu=3250m,gpu=2".parse().expect("amounts"));
         let mut sum = needs;
-        beside.subtract_from(&mut sum, &spec.demand, 5);
+        auxiliary.subtract_from(&mut sum, &spec.demand, 5);
         assert!(sum.is_empty(), "{sum}");
-        assert!(beside.partition(&spec.demand, 0).is_empty());
+        assert!(auxiliary.partition(&spec.demand, 0).is_empty());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use dormouse_messages::{CodecError, Envelope, Event, JobId, Recorded, TenantId};
 const PENDING_LIMIT: usize = 10_000;
 
 /// The capacity of the ingress.
-const SHED_SHOWN: usize = 4_096;
+const RATE_LIMITED_SHOWN: usize = 4_096;
 
 /// An event as a tenant sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +72,7 @@ impl StatusView {
         match event {
             Event::SubmissionReceived(e) => vec![self.received(e, &recorded.envelope)],
             Event::SubmissionsShed(e) => {
-                let messages = (e.first..=e.last).take(SHED_SHOWN);
+                let messages = (e.first..=e.last).take(RATE_LIMITED_SHOWN);
                 let subjects = messages.map(|it| of_message(&e.tenant, it, event));
                 vec![whole(subjects.collect())]
             }

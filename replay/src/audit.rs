@@ -57,7 +57,7 @@ struct Node {
     life: u64,
     used: Amounts,
     /// Containers on the node, and the exclusive ones among them.
-    company: (u32, u32),
+    occupants: (u32, u32),
     /// Until the node joins again, its reports are about containers that it has ended.
     lost: bool,
 }
@@ -209,22 +209,22 @@ impl Audit {
         };
         let place = (container.incarnation, container.rank);
         let twice = !open.seen.insert(place);
-        let beside = open
+        let others = open
             .running
             .keys()
             .find(|(other, _)| *other != container.incarnation);
-        let beside = beside.map(|(other, rank)| format!("{}/{other}/{rank}", container.job));
+        let others = others.map(|(other, rank)| format!("{}/{other}/{rank}", container.job));
         open.running.insert(place, node.clone());
         let here = self.nodes.entry(node.clone()).or_default();
         here.used.add(open.demands.at(container.rank), 1);
-        here.company.0 += 1;
-        here.company.1 += u32::from(open.exclusive);
-        let crowded = here.company.0 > 1 && here.company.1 > 0;
+        here.occupants.0 += 1;
+        here.occupants.1 += u32::from(open.exclusive);
+        let crowded = here.occupants.0 > 1 && here.occupants.1 > 0;
         let short = here.used.first_short(&here.capacity, 1).cloned();
         if twice {
             self.violation(at, format!("{container} started twice"));
         }
-        if let Some(other) = beside {
+        if let Some(other) = others {
             self.violation(at, format!("{container} runs beside {other}"));
         }
         if crowded {
@@ -249,8 +249,8 @@ impl Audit {
             && let Some(node) = self.nodes.get_mut(&node)
         {
             node.used.subtract(open.demands.at(container.rank), 1);
-            node.company.0 = node.company.0.saturating_sub(1);
-            node.company.1 = node.company.1.saturating_sub(u32::from(open.exclusive));
+            node.occupants.0 = node.occupants.0.saturating_sub(1);
+            node.occupants.1 = node.occupants.1.saturating_sub(u32::from(open.exclusive));
         }
     }
 
@@ -261,7 +261,7 @@ impl Audit {
             return;
         };
         node.used = Amounts::new();
-        node.company = (0, 0);
+        node.occupants = (0, 0);
         node.lost = true;
         for open in self.open.values_mut() {
             open.running.retain(|_, at| at != name);

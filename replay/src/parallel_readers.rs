@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn every_event_is_folded_once_and_in_order() {
         for count in [0, 1, BATCH - 1, BATCH, 3 * BATCH + 7] {
-            let (mut beside, mut model) = (
+            let (mut parallel, mut model) = (
                 ParallelReaders::<ReadModel>::default(),
                 ReadModel::default(),
             );
@@ -139,11 +139,11 @@ mod tests {
                         event,
                     ),
                 });
-                beside.read(&recorded);
+                parallel.read(&recorded);
                 model.evolve(&recorded);
             }
             let packed = |model: &ReadModel| rmp_serde::to_vec_named(model).expect("packed");
-            assert_eq!(packed(&beside.finish()), packed(&model), "{count} events");
+            assert_eq!(packed(&parallel.finish()), packed(&model), "{count} events");
         }
     }
 }

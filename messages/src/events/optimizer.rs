@@ -190,7 +190,7 @@ pub struct Waiting {
 impl Waiting {
     /// Codes of jobs that do not fit on empty nodes or exceed the tenant's limits. `constraints` may be
     /// temporary and is not among them.
-    pub const HOPELESS: [&str; 5] = [
+    pub const UNSCHEDULABLE: [&str; 5] = [
         "no_such_resource",
         "never_fits",
         "no_allowed_nodes",
@@ -200,8 +200,8 @@ impl Waiting {
 
     /// True if the job would wait on an empty cluster, too.
     #[must_use]
-    pub fn is_hopeless(&self) -> bool {
-        Self::HOPELESS.contains(&self.code.as_str())
+    pub fn is_unschedulable(&self) -> bool {
+        Self::UNSCHEDULABLE.contains(&self.code.as_str())
     }
 }
 

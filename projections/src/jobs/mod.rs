@@ -117,7 +117,7 @@ impl Request {
             class: job.precedence.class.clone(),
             bounds: job.containers,
             demand: job.demand.clone(),
-            auxiliary: job.beside.clone(),
+            auxiliary: job.auxiliary.clone(),
             tasks: job.tasks.as_ref().map(TaskCounts::of),
         }
     }

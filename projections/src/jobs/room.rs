@@ -119,7 +119,7 @@ impl<'a> Room<'a> {
     pub fn words(&self, id: &JobId, now: Timestamp) -> Option<String> {
         let short = self.short(id)?;
         let job = self.queues.jobs.get(id)?;
-        let what = if job.beside.is_empty() {
+        let what = if job.auxiliary.is_empty() {
             format!("{} x {}", job.containers.start(), job.demand)
         } else {
             format!("{} with its roles", self.queues.needs(id)?)

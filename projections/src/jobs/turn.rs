@@ -22,7 +22,7 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
             let named = unmet.iter().map(|id| format!("{id} ({})", phase(id)));
             format!("waits for {} to complete", sanitize::listed(named, NAMED))
         }
-        (Some(Stand::Doomed { by, .. }), _) => {
+        (Some(Stand::DependencyFailed { by, .. }), _) => {
             format!("it depends on {by}, which did not complete; it is being cancelled")
         }
         (_, Some(position)) => {
@@ -38,10 +38,10 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
                 .into_iter()
                 .flat_map(|it| &it.order)
                 .skip(above as usize);
-            let hopeless = behind
-                .take(MOST_HOPELESS)
+            let unschedulable = behind
+                .take(MOST_UNSCHEDULABLE)
                 .take_while(|(_, job)| job != id && never_fits(queues, job).is_some());
-            let passed = above + hopeless.count() as u64;
+            let passed = above + unschedulable.count() as u64;
             let ahead = match position.saturating_sub(passed + 1) {
                 0 => return head(room, id, now),
                 1 => "1 job".to_owned(),
@@ -53,14 +53,14 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
     }
 }
 
-const MOST_HOPELESS: usize = 16;
+const MOST_UNSCHEDULABLE: usize = 16;
 
 /// Returns a need beyond empty nodes.
 #[must_use]
 pub fn never_fits(queues: &Queues, id: &JobId) -> Option<String> {
     let job = queues.jobs.get(id)?;
     let needs = queues.needs(id).unwrap_or_default();
-    let mut roles = job.beside.parts().iter();
+    let mut roles = job.auxiliary.parts().iter();
     let fits =
         queues.some_node_fits(&job.demand) && roles.all(|part| queues.some_node_fits(&part.demand));
     let never = needs.first_short(&queues.total, 1).is_some() || !fits;

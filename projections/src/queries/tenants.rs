@@ -307,8 +307,8 @@ fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Ti
     let within = queues.first_within(tenant).map(|(_, first)| first);
     // Released, and above lowered limits.
     let above = || {
-        let mut hopeless = queues.hopeless.iter();
-        hopeless.find_map(|id| {
+        let mut unschedulable = queues.unschedulable.iter();
+        unschedulable.find_map(|id| {
             let own = id.tenant() == name.as_str();
             let above = own.then(|| queues.above(id)).flatten()?;
             Some(format!("{}: {}", id.name(), above.waits(name.as_str())))

@@ -105,7 +105,7 @@ impl Starts {
         ranks: Option<&[Rank]>,
         basis: Option<&Basis>,
     ) -> Vec<String> {
-        let (Some((needs, beside)), Some(placed)) = (self.needs.get(job), self.placed.get(job))
+        let (Some((needs, auxiliary)), Some(placed)) = (self.needs.get(job), self.placed.get(job))
         else {
             return Vec::new();
         };
@@ -115,7 +115,7 @@ impl Starts {
         });
         let broken = starts.filter_map(|((_, rank), node)| {
             let said = self.nodes.get(node)?;
-            let needs = beside.at(*rank).map_or(needs, |part| &part.needs);
+            let needs = auxiliary.at(*rank).map_or(needs, |part| &part.needs);
             let (_, labels, taints) = said.iter().rev().find(|(at, _, _)| *at <= asof)?;
             let why = match (
                 needs.constraints.broken_by(labels),

@@ -53,7 +53,7 @@ impl ModelAgents {
         }
         let job = self.jobs.get(&id.job);
         let (in_place, served) = job.map_or((false, false), |job| (job.in_place, job.served));
-        let beside = job.map_or(0, |job| job.beside);
+        let auxiliary = job.map_or(0, |job| job.auxiliary);
         let model = job.map(|job| job.model.clone());
         let resumes = partition.phase.start();
         let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
@@ -64,7 +64,7 @@ impl ModelAgents {
             resumes,
             in_place,
             served,
-            beside,
+            auxiliary,
             ..Gang::default()
         });
         if gang.begun && !gang.in_place {

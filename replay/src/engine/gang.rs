@@ -41,13 +41,13 @@ pub(super) struct Gang {
     pub(super) succeeded: u32,
     /// True if a container failed before the whole gang ran, on a recorded log.
     pub(super) failed: bool,
-    pub(super) beside: u32,
+    pub(super) auxiliary: u32,
 }
 
 impl Gang {
     /// True for workers; the auxiliary containers have the ranks after the coordinator's.
     pub(super) fn is_worker(&self, rank: Rank) -> bool {
-        !(1..=self.beside).contains(&rank.0)
+        !(1..=self.auxiliary).contains(&rank.0)
     }
 
     pub(super) fn replace(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
@@ -56,7 +56,7 @@ impl Gang {
     }
 
     pub(super) fn workers(&self) -> u32 {
-        self.size.saturating_sub(self.beside)
+        self.size.saturating_sub(self.auxiliary)
     }
 }
 

@@ -112,7 +112,7 @@ impl Told<'_> {
         let model = model.unwrap_or_else(|| ModelJob::linear(f64::INFINITY));
         let tasks = job.tasks.as_ref().map(|tasks| tasks.remaining());
         let simulated = Simulated {
-            beside: job.beside.count(),
+            auxiliary: job.auxiliary.count(),
             ..Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks)
         };
         self.agents.jobs.insert(id.clone(), simulated);
@@ -214,7 +214,7 @@ impl Told<'_> {
 }
 
 fn specification(id: &JobId, job: &Job) -> JobSpec {
-    let roles = job.beside.parts().iter().map(|part| {
+    let roles = job.auxiliary.parts().iter().map(|part| {
         let role = RoleSpec {
             count: part.count,
             demand: part.demand.clone(),

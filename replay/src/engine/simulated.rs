@@ -23,7 +23,7 @@ pub(super) struct Simulated {
     pub(super) ended: Option<f64>,
     /// The incarnation that worked last; older ones no longer affect the work.
     pub(super) life: Option<Incarnation>,
-    pub(super) beside: u32,
+    pub(super) auxiliary: u32,
 }
 
 impl Simulated {
@@ -48,7 +48,7 @@ impl Simulated {
             failed: 0,
             ended: None,
             life: None,
-            beside: 0,
+            auxiliary: 0,
         }
     }
 
@@ -82,7 +82,7 @@ impl Simulated {
         let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
         let (in_place, served) = (spec.is_in_place(), spec.service.is_some());
         Self {
-            beside: AuxiliaryRoles::of(spec).count(),
+            auxiliary: AuxiliaryRoles::of(spec).count(),
             ..Self::of(model, spec.checkpoint.mode, in_place, served, tasks)
         }
     }

@@ -111,7 +111,7 @@ impl Outcome {
             || fork.containers(job),
             |it| {
                 let known = fork.cluster.jobs.get(job);
-                known.map_or(it.containers, |job| job.beside.workers(it.containers))
+                known.map_or(it.containers, |job| job.auxiliary.workers(it.containers))
             },
         )
     }

@@ -65,7 +65,7 @@ pub const OBJECTIVE_MS: u32 = 128;
 const MOST_REPLICAS: u32 = 12;
 
 /// A twelfth replica would requeue a coordinator, since services come first.
-const MOST_BESIDE_CHIEFS: u32 = 11;
+const MOST_REPLICAS_WITH_COORDINATORS: u32 = 11;
 
 const NOTEBOOKS: u32 = 4;
 
@@ -132,7 +132,7 @@ fn policy(configuration: Configuration) -> Value {
 
 fn service(configuration: Configuration) -> Value {
     let most = match configuration {
-        Configuration::All => MOST_BESIDE_CHIEFS,
+        Configuration::All => MOST_REPLICAS_WITH_COORDINATORS,
         Configuration::Scaling => MOST_REPLICAS,
         Configuration::Sharing | Configuration::None => 1,
     };

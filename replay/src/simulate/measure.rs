@@ -229,7 +229,7 @@ impl Measures {
             self.joined(name, &node.capacity);
         }
         for (id, job) in cluster.live() {
-            let demands = Demands::new(&job.demand, &job.beside);
+            let demands = Demands::new(&job.demand, &job.auxiliary);
             self.demands.insert(id.clone(), demands);
             let life = job.life.as_ref();
             let runs = life.into_iter().flat_map(|life| {

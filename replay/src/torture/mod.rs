@@ -303,9 +303,9 @@ fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
             let runs = known.is_some_and(|job| job.running_since().is_some());
             job.is_some_and(|job| match &job.stand {
                 Stand::Held { unmet } => unmet.iter().any(|other| waits.contains(other)),
-                Stand::Released { hopeless, .. } => *hopeless && is_above && !runs,
+                Stand::Released { unschedulable, .. } => *unschedulable && is_above && !runs,
                 Stand::Queued { .. } => is_above,
-                Stand::Doomed { .. } => false,
+                Stand::DependencyFailed { .. } => false,
             })
         };
         let (stated, rest): (Vec<JobId>, Vec<JobId>) = open.into_iter().partition(is_stated);

@@ -193,7 +193,7 @@ impl Made {
         let waits = |job: &&ProblemJob| {
             let mut waiting = self.solution.waiting.iter();
             waiting.any(|it| {
-                let ever = !Waiting::HOPELESS.contains(&it.code.as_str());
+                let ever = !Waiting::UNSCHEDULABLE.contains(&it.code.as_str());
                 it.job == job.job && ever
             })
         };

@@ -65,7 +65,7 @@ impl Decider for Admission {
             }
             intake.decide(*sequence, submission);
         }
-        intake.cancel_doomed(MOST_DECISIONS / 8);
+        intake.cancel_dependents(MOST_DECISIONS / 8);
         let expires = intake.cancel_expired(now, MOST_DECISIONS / 8);
         let (due, next) = calendar::changes(&state.queues.cluster, now, MOST_DECISIONS / 8);
         intake.proposals.extend(due);
@@ -275,8 +275,8 @@ impl<'a> Intake<'a> {
     /// Checks that some node could hold one container when empty.
     fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let nodes = &self.state.queues.cluster.nodes;
-        let beside = AuxiliaryRoles::of(spec);
-        let roles = beside.parts().iter();
+        let auxiliary = AuxiliaryRoles::of(spec);
+        let roles = auxiliary.parts().iter();
         let roles = roles.map(|part| (format!(" of roles.{}", part.role), &part.demand));
         let fits = |demand: &Amounts| {
             let mut nodes = nodes.iter();
@@ -297,9 +297,10 @@ impl<'a> Intake<'a> {
         }
     }
 
-    fn cancel_doomed(&mut self, most: usize) {
-        for (id, cause) in self.state.queues.doomed.iter().take(most) {
-            let Some(Stand::Doomed { by, .. }) = self.state.queues.jobs.get(id).map(|j| &j.stand)
+    fn cancel_dependents(&mut self, most: usize) {
+        for (id, cause) in self.state.queues.dependency_failed.iter().take(most) {
+            let Some(Stand::DependencyFailed { by, .. }) =
+                self.state.queues.jobs.get(id).map(|j| &j.stand)
             else {
                 continue;
             };
@@ -365,7 +366,7 @@ impl<'a> Intake<'a> {
                     basis: None,
                 }))
             }
-            Some(Stand::Queued { .. } | Stand::Held { .. } | Stand::Doomed { .. })
+            Some(Stand::Queued { .. } | Stand::Held { .. } | Stand::DependencyFailed { .. })
                 if self.changes.cancelled.insert(job.clone()) =>
             {
                 Ok(Event::from(JobCancelled {
@@ -417,7 +418,7 @@ impl<'a> Intake<'a> {
         let bounds = document.containers.unwrap_or(live.containers);
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
-        let one = (&live.demand, &live.beside);
+        let one = (&live.demand, &live.auxiliary);
         check_most(bounds, live.most)
             .and_then(|()| {
                 let is_service = live.urgency > Urgency::Training;

@@ -1,7 +1,7 @@
 //! Turns ingress messages into events that suffice for deciding.
 
 use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
-use dormouse_messages::intake::{Arrival, Shed};
+use dormouse_messages::intake::{Arrival, RateLimited};
 use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{Event, TenantId};
 use sha2::{Digest, Sha256};
@@ -95,16 +95,16 @@ pub fn arrived(arrival: &Arrival) -> Event {
 
 /// Records rate-limited submissions.
 #[must_use]
-pub fn shed(tenant: &str, shed: &Shed) -> Event {
+pub fn rate_limited(tenant: &str, rate_limited: &RateLimited) -> Event {
     Event::from(SubmissionsShed {
         tenant: tenant.to_owned(),
-        first: shed.first,
-        last: shed.last,
-        count: shed.count,
-        since: shed.since,
-        until: shed.until,
-        max_rate: shed.max_rate,
-        verb: shed.measured.then(|| MEASURED.to_owned()),
+        first: rate_limited.first,
+        last: rate_limited.last,
+        count: rate_limited.count,
+        since: rate_limited.since,
+        until: rate_limited.until,
+        max_rate: rate_limited.max_rate,
+        verb: rate_limited.measured.then(|| MEASURED.to_owned()),
     })
 }
 

@@ -29,7 +29,7 @@ mod workdir;
 pub use checks::SIGNALS;
 pub use decide::Admission;
 pub use decode::{decode, document};
-pub use intake::{arrived, received, recorded, shed};
+pub use intake::{arrived, rate_limited, received, recorded};
 pub use parse::parse_job;
 pub use refusal::Refusal;
 pub use state::AdmissionState;

@@ -62,7 +62,7 @@ pub fn state_digest(queues: &Queues) -> String {
     struct Job<'a> {
         demand: &'a dormouse_messages::Amounts,
         #[serde(skip_serializing_if = "dormouse_messages::AuxiliaryRoles::is_empty")]
-        beside: &'a dormouse_messages::AuxiliaryRoles,
+        auxiliary: &'a dormouse_messages::AuxiliaryRoles,
         weight: u32,
         bounds: (u32, u32),
         adjustable: bool,
@@ -76,14 +76,14 @@ pub fn state_digest(queues: &Queues) -> String {
         .map(|(id, job)| {
             let (stand, given) = match job.stand {
                 Stand::Held { .. } => (0, 0),
-                Stand::Doomed { .. } => (1, 0),
+                Stand::DependencyFailed { .. } => (1, 0),
                 Stand::Queued { .. } => (2, 0),
                 Stand::Released { given, .. } => (3 + u8::from(queues.is_cancelled(id)), given),
             };
             let bounds = (job.containers.min, job.containers.max);
             let job = Job {
                 demand: &job.demand,
-                beside: &job.beside,
+                auxiliary: &job.auxiliary,
                 weight: job.weight,
                 bounds,
                 adjustable: job.adjustable,

@@ -33,10 +33,10 @@ pub fn normalise(document: &JobDocument) -> Result<BTreeMap<String, RoleSpec>, R
     let roles = document.roles.iter();
     let roles = roles.map(|(name, role)| Ok((name.clone(), one(document, name, role)?)));
     let roles: BTreeMap<String, RoleSpec> = roles.collect::<Result<_, Refusal>>()?;
-    let beside: u32 = roles.values().map(|role| role.count).sum();
-    if document.containers.max.saturating_add(beside) > MAX_CONTAINERS {
+    let auxiliary: u32 = roles.values().map(|role| role.count).sum();
+    if document.containers.max.saturating_add(auxiliary) > MAX_CONTAINERS {
         refuse(format!(
-            "roles: {beside} containers beside containers.max {} are more than {MAX_CONTAINERS}",
+            "roles: {auxiliary} containers beside containers.max {} are more than {MAX_CONTAINERS}",
             document.containers.max
         ))
     } else {

@@ -82,7 +82,7 @@ impl Elastic<'_> {
         }
         let chief = self.container(Rank(0))?;
         let workers = self.members.current.iter();
-        let mut workers = workers.filter(|rank| job.beside.is_worker(**rank));
+        let mut workers = workers.filter(|rank| job.auxiliary.is_worker(**rank));
         if workers.any(|rank| self.lives(*rank))
             && let Some(over) = self.role_died()
         {
@@ -100,7 +100,7 @@ impl Elastic<'_> {
 
     fn role_died(&self) -> Option<Step> {
         let ranks = self.act.life.containers.keys();
-        let roles = ranks.filter(|rank| !self.act.job.beside.is_worker(**rank));
+        let roles = ranks.filter(|rank| !self.act.job.auxiliary.is_worker(**rank));
         let (at, evicted) = roles.filter_map(|rank| self.death(*rank)).min()?;
         Some(match evicted {
             Some(evicted) => self.act.fail(evicted, at),
@@ -115,7 +115,7 @@ impl Elastic<'_> {
             return Some(completed(act.id, act.job, reason, at));
         }
         let members = self.members.current.iter();
-        let mut members = members.filter(|rank| act.job.beside.is_worker(**rank));
+        let mut members = members.filter(|rank| act.job.auxiliary.is_worker(**rank));
         match act.job.success {
             // Others end by themselves; failures are ignored.
             Success::All if members.any(|rank| self.lives(*rank)) => Some(Step::Wait(None)),
@@ -133,7 +133,7 @@ impl Elastic<'_> {
         let is_starting = self.act.life.phase == LifePhase::Starting;
         let left = current.len() - dead.len();
         let job = self.act.job;
-        let least = job.beside.containers(job.containers.min);
+        let least = job.auxiliary.containers(job.containers.min);
         let least = usize::try_from(least).unwrap_or(usize::MAX);
         if dead.is_empty() || (left >= least && !is_starting) {
             return None;

@@ -75,12 +75,12 @@ impl Act<'_> {
     }
 
     fn verdict(&self) -> Verdict {
-        let beside = &self.job.beside;
+        let auxiliary = &self.job.auxiliary;
         let (workers, roles): (Vec<_>, Vec<_>) = self
             .life
             .containers
             .iter()
-            .partition(|(rank, _)| beside.is_worker(**rank));
+            .partition(|(rank, _)| auxiliary.is_worker(**rank));
         let verdict = self.verdict_of(&workers);
         match verdict {
             // After the workers' success, other roles do not matter.
@@ -387,7 +387,7 @@ impl Act<'_> {
 
     fn workers(&self) -> impl Iterator<Item = &LifeContainer> {
         let containers = self.life.containers.iter();
-        let workers = containers.filter(|(rank, _)| self.job.beside.is_worker(**rank));
+        let workers = containers.filter(|(rank, _)| self.job.auxiliary.is_worker(**rank));
         workers.map(|(_, container)| container)
     }
 

@@ -181,8 +181,11 @@ fn enter_examples() -> anyhow::Result<PathBuf> {
         return Ok(here);
     }
     let program = std::env::current_exe()?;
-    let beside = program.parent().unwrap_or(Path::new("/"));
-    let roots = [beside.to_owned(), beside.join("../share/dormouse")];
+    let program_folder = program.parent().unwrap_or(Path::new("/"));
+    let roots = [
+        program_folder.to_owned(),
+        program_folder.join("../share/dormouse"),
+    ];
     let Some(root) = roots.iter().find(|root| root.join(EXAMPLES).is_dir()) else {
         bail!(
             "there is no {EXAMPLES} here, and none beside {}; name the folder of the example jobs with --examples",

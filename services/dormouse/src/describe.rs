@@ -89,7 +89,7 @@ pub fn describe(event: &Event) -> String {
         Event::NodeRestored(_) | Event::NodeRemoved(_) => BY_THE_OPERATOR.to_owned(),
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
-        Event::SubmissionsShed(e) => shed(e),
+        Event::SubmissionsShed(e) => rate_limited(e),
         Event::JobAdmitted(e) => admitted(&e.spec),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
@@ -189,7 +189,7 @@ fn drained(event: &NodeDrained) -> String {
     format!("{reason}{}", deadline.unwrap_or_default())
 }
 
-fn shed(event: &SubmissionsShed) -> String {
+fn rate_limited(event: &SubmissionsShed) -> String {
     let what = match event.verb {
         Some(_) => "measurements",
         None => "messages",

@@ -36,7 +36,7 @@ pub struct Message {
 const SIZE: usize = mem::size_of::<Message>();
 
 #[repr(C, align(8))]
-struct Beside([u8; 64]);
+struct ControlBuffer([u8; 64]);
 
 const DESCRIPTOR_BYTES: u32 = 4;
 
@@ -165,13 +165,13 @@ pub fn send(
         iov_base: (&raw const message).cast_mut().cast(),
         iov_len: SIZE,
     };
-    let mut beside = Beside([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     // SAFETY: zeros are a header without a name.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut bytes;
     header.msg_iovlen = 1;
     if let Some(fd) = with {
-        header.msg_control = (&raw mut beside).cast();
+        header.msg_control = (&raw mut control).cast();
         // SAFETY: the buffer is larger than one descriptor needs; the kernel reads the written part.
         unsafe {
             header.msg_controllen = libc::CMSG_SPACE(4) as _;
@@ -205,13 +205,13 @@ pub fn receive(
         iov_base: (&raw mut message).cast(),
         iov_len: SIZE,
     };
-    let mut beside = Beside([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     // SAFETY: zeros are a header without a name, and without room for descriptors.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut bytes;
     header.msg_iovlen = 1;
     if takes == Takes::OneDescriptor {
-        header.msg_control = (&raw mut beside).cast();
+        header.msg_control = (&raw mut control).cast();
         // Not `CMSG_SPACE`: its padding could hold a second descriptor. SAFETY: a number is computed.
         header.msg_controllen = unsafe { libc::CMSG_LEN(DESCRIPTOR_BYTES) } as _;
     }

@@ -417,8 +417,8 @@ impl Agent {
                     && let Some((job, partition)) = self.core.state().partition(id)
                 {
                     let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
-                    let beside = job.spec().map(AuxiliaryRoles::of).unwrap_or_default();
-                    let containers = beside.workers(containers);
+                    let auxiliary = job.spec().map(AuxiliaryRoles::of).unwrap_or_default();
+                    let containers = auxiliary.workers(containers);
                     let event = report::progress(id, node, containers, line);
                     let causes = self.causes(id);
                     self.report(event, causes);

@@ -101,9 +101,9 @@ fn supervisor_command() -> Vec<String> {
 #[must_use]
 pub fn gpu_library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
-    let beside = program.parent()?;
+    let program_folder = program.parent()?;
     let folders = ["", "deps", "../lib/dormouse"];
-    let paths = folders.map(|folder| beside.join(folder).join(GPU_LIBRARY));
+    let paths = folders.map(|folder| program_folder.join(folder).join(GPU_LIBRARY));
     paths.into_iter().find(|path| path.is_file())
 }
 

@@ -73,13 +73,13 @@ pub enum Cause {
 pub fn document(
     config: &AgentConfig,
     state: &AgentState,
-    (partition, beside): (&Partition, &AuxiliaryRoles),
+    (partition, auxiliary): (&Partition, &AuxiliaryRoles),
     announced: &Announced,
 ) -> Result<Document, String> {
     let mut members = Vec::new();
-    let role = |id: Rank| match beside.at(id) {
+    let role = |id: Rank| match auxiliary.at(id) {
         Some(part) => Some(part.role.clone()),
-        None if beside.is_empty() => None,
+        None if auxiliary.is_empty() => None,
         None => Some(WORKER.to_owned()),
     };
     for id in &announced.members {

@@ -30,7 +30,7 @@ pub enum Violation {
         node: NodeId,
     },
     #[error("{0} is to be held by one container alone, and is not")]
-    Company(NodeId),
+    Exclusivity(NodeId),
     #[error("the GPUs of node {0} cannot be shared so")]
     Devices(NodeId),
     #[error("{job}: {containers} containers, but {placed} on its nodes")]
@@ -232,7 +232,7 @@ fn exclusivity(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
         .into_iter()
         .find(|(_, (exclusive, all))| *exclusive && *all > 1)
     {
-        Some((node, _)) => Err(Violation::Company(node.clone())),
+        Some((node, _)) => Err(Violation::Exclusivity(node.clone())),
         None => Ok(()),
     }
 }

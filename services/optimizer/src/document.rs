@@ -429,7 +429,7 @@ impl Role {
         job: &ProblemJob,
         nodes: &BTreeSet<NodeId>,
     ) -> Result<ProblemJob, DocumentError> {
-        let id = job.job.beside(name);
+        let id = job.job.of_role(name);
         let previous = located(&id, self.previous.as_ref(), nodes, job.displaced)?;
         let stand: u32 = previous.iter().flat_map(BTreeMap::values).sum();
         if self.count == 0 || (job.previous.is_some() && !job.displaced && stand != self.count) {

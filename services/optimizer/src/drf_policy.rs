@@ -20,7 +20,7 @@ use crate::primal::slots_to_jobs::divide_again;
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
 use crate::solution::{Solution, WaitCode};
-use crate::static_policy::{beside, keep_running, spread};
+use crate::static_policy::{keep_running, place_auxiliary, spread};
 
 /// Rounds that drop one job each; later rounds drop all jobs that fell short.
 const RETRIES: usize = 32;
@@ -96,7 +96,7 @@ fn with_roles(
         let mut roles: BTreeMap<usize, Vec<_>> = BTreeMap::new();
         takers.retain(|taker| {
             let before = rooms.clone();
-            let Some(placed) = beside(problem, cluster, taker.index, &mut rooms) else {
+            let Some(placed) = place_auxiliary(problem, cluster, taker.index, &mut rooms) else {
                 rooms = before;
                 return false;
             };
@@ -132,7 +132,7 @@ fn fill(
             continue;
         }
         let before = rooms.clone();
-        let roles = beside(problem, cluster, taker.index, rooms);
+        let roles = place_auxiliary(problem, cluster, taker.index, rooms);
         let job = (&problem.jobs[taker.index], taker.min);
         let own = roles
             .is_some()

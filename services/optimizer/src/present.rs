@@ -46,10 +46,10 @@ pub(crate) fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assig
         .filter(is_left)
         .map(|(rank, _)| rank)
         .collect();
-    let least = job.beside.containers(job.containers.min);
+    let least = job.auxiliary.containers(job.containers.min);
     let least = usize::try_from(least).unwrap_or(usize::MAX);
-    let roles = left.iter().filter(|rank| !job.beside.is_worker(***rank));
-    if roles.count() < usize::try_from(job.beside.count()).unwrap_or(usize::MAX) {
+    let roles = left.iter().filter(|rank| !job.auxiliary.is_worker(***rank));
+    if roles.count() < usize::try_from(job.auxiliary.count()).unwrap_or(usize::MAX) {
         return false;
     }
     let coordinator = left.first() == Some(&&Rank(0));

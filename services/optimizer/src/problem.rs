@@ -148,7 +148,7 @@ impl ProblemJob {
     #[must_use]
     pub fn role(&self, part: &Part, previous: Option<BTreeMap<NodeId, u32>>) -> Self {
         Self {
-            job: self.job.beside(&part.role),
+            job: self.job.of_role(&part.role),
             demand: part.demand.clone(),
             needs: part.needs.clone(),
             gpu_parts: part.container_type().gpu_parts(u64::MAX),

@@ -201,7 +201,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         false if !runs => (job.containers.start(), job.containers.max),
         false => (job.containers.min, job.containers.max),
     };
-    let previous = stands(state, job, |rank| job.beside.is_worker(rank));
+    let previous = stands(state, job, |rank| job.auxiliary.is_worker(rank));
     let measured = job
         .stall_ms
         .map(|stall_ms| Timestamp::default().plus_ms(stall_ms));
@@ -240,9 +240,9 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
 }
 
 fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob> {
-    let parts = job.beside.parts().iter().enumerate();
+    let parts = job.auxiliary.parts().iter().enumerate();
     let roles = parts.map(|(index, part)| {
-        let ranks = job.beside.ranks(index);
+        let ranks = job.auxiliary.ranks(index);
         let previous = stands(state, job, |rank| ranks.contains(&rank.0));
         posed.role(part, previous)
     });

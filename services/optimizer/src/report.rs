@@ -204,7 +204,7 @@ fn share(cluster: &Cluster, job: &ProblemJob, roles: &[&ProblemJob], containers:
     let each = cluster.resources.iter().zip(&cluster.totals);
     let part = each.map(|(resource, total)| job.demand.get(resource) as f64 / *total as f64);
     let workers = part.fold(0.0, f64::max) * f64::from(containers);
-    workers + cluster.beside_share(job, roles)
+    workers + cluster.auxiliary_share(job, roles)
 }
 
 fn utilization(

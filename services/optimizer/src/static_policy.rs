@@ -51,7 +51,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             continue;
         }
         let before = rooms.clone();
-        let roles = beside(problem, &cluster, index, &mut rooms);
+        let roles = place_auxiliary(problem, &cluster, index, &mut rooms);
         let count = wanted(problem, &cluster, index);
         let whole = roles
             .is_some()
@@ -82,7 +82,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
 }
 
 /// `None` if the roles do not fit; the caller then restores `rooms`.
-pub(crate) fn beside(
+pub(crate) fn place_auxiliary(
     problem: &Problem,
     cluster: &Cluster,
     job: usize,
@@ -135,7 +135,7 @@ fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
         None => held(&cluster.capacities),
         Some(_) => {
             let mut rooms = cluster.capacities.clone();
-            let _ = beside(problem, cluster, index, &mut rooms);
+            let _ = place_auxiliary(problem, cluster, index, &mut rooms);
             held(&rooms).max(u64::from(least))
         }
     };

@@ -99,7 +99,7 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
         }
         let mut left = Left::of(quota, most);
         for (id, job) in &jobs {
-            left.take(&job.beside);
+            left.take(&job.auxiliary);
             let least = least(state, job);
             caps.insert(*id, left.grant(&job.demand, least, 0, true));
         }
@@ -153,7 +153,7 @@ pub fn over_quota(
             let exceeded = quota.and_then(|quota| quota.exceeded_by(&used.amounts));
             exceeded.is_some() || most.is_some_and(|most| used.containers > u64::from(most))
         };
-        let (least, one) = (least(state, job), (&job.demand, &job.beside));
+        let (least, one) = (least(state, job), (&job.demand, &job.auxiliary));
         let (mut certain, mut now) = (certain.clone(), now.clone());
         certain.add(job, least);
         now.add(job, least);
@@ -179,8 +179,8 @@ struct Used {
 
 impl Used {
     fn add(&mut self, job: &Job, workers: u32) {
-        let containers = u64::from(job.beside.containers(workers));
-        job.beside
+        let containers = u64::from(job.auxiliary.containers(workers));
+        job.auxiliary
             .add_to(&mut self.amounts, &job.demand, containers);
         self.containers += containers;
     }
@@ -216,8 +216,8 @@ impl Left {
         }
     }
 
-    fn take(&mut self, beside: &AuxiliaryRoles) {
-        for part in beside.parts() {
+    fn take(&mut self, auxiliary: &AuxiliaryRoles) {
+        for part in auxiliary.parts() {
             self.grant(&part.demand, part.count, 0, true);
         }
     }

@@ -24,7 +24,7 @@ pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
     let mut left = counts.clone();
     let mut remove = Vec::new();
     let workers = assignment.places.iter();
-    for (rank, place) in workers.filter(|(rank, _)| job.beside.is_worker(**rank)) {
+    for (rank, place) in workers.filter(|(rank, _)| job.auxiliary.is_worker(**rank)) {
         match left.get_mut(&place.node) {
             Some(count) if *count > 0 => *count -= 1,
             _ => remove.push(*rank),

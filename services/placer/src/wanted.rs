@@ -24,13 +24,13 @@ impl<'a> Wanted<'a> {
             part,
             nodes: allocated.by_node(role),
         };
-        let parts = job.beside.parts().iter().enumerate();
+        let parts = job.auxiliary.parts().iter().enumerate();
         let parts = parts.map(|(index, part)| wanted(Some(index), Some(&part.role)));
         std::iter::once(wanted(None, None)).chain(parts).collect()
     }
 
     fn role(&self) -> Option<&'a Part> {
-        self.job.beside.parts().get(self.part?)
+        self.job.auxiliary.parts().get(self.part?)
     }
 
     pub fn demand(&self) -> &'a Amounts {
@@ -49,12 +49,12 @@ impl<'a> Wanted<'a> {
     pub fn present(&self) -> impl Iterator<Item = (&'a Rank, &'a Place)> {
         let (job, part) = (self.job, self.part);
         let places = job.assignment.iter().flat_map(|it| &it.places);
-        places.filter(move |(rank, _)| job.beside.index_at(**rank) == part)
+        places.filter(move |(rank, _)| job.auxiliary.index_at(**rank) == part)
     }
 
     pub fn present_by_node(&self) -> BTreeMap<NodeId, u32> {
         let assignment = self.job.assignment.as_ref();
-        let is_own = |rank| self.job.beside.index_at(rank) == self.part;
+        let is_own = |rank| self.job.auxiliary.index_at(rank) == self.part;
         assignment.map_or_else(BTreeMap::new, |it| it.by_node_of(is_own))
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn once(why: String) -> String {
 pub(crate) async fn patiently<T, E, F>(
     operation: &'static str,
     name: &str,
-    hopeless: impl Fn(&E) -> Option<LogError>,
+    unrecoverable: impl Fn(&E) -> Option<LogError>,
     mut request: impl FnMut() -> F,
 ) -> Result<T, LogError>
 where
@@ -44,7 +44,7 @@ where
     loop {
         let why = match tokio::time::timeout(ANSWER_TIMEOUT, request()).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => match hopeless(&error) {
+            Ok(Err(error)) => match unrecoverable(&error) {
                 Some(error) => return Err(error),
                 None => once(error.to_string()),
             },

@@ -82,10 +82,10 @@ impl BrokerConfig {
             return Some(PathBuf::from(path));
         }
         let program = std::env::current_exe().ok();
-        let beside = program.as_deref().and_then(Path::parent);
-        let prefix = beside.and_then(Path::parent);
+        let program_folder = program.as_deref().and_then(Path::parent);
+        let prefix = program_folder.and_then(Path::parent);
         let own = [
-            beside.map(|dir| dir.join("nats-server")),
+            program_folder.map(|dir| dir.join("nats-server")),
             prefix.map(|dir| dir.join("lib/dormouse/nats-server")),
         ];
         let here = std::env::current_dir().unwrap_or_default();

@@ -116,7 +116,7 @@ pub(crate) struct IntakeCounters {
     waiting: Gauge,
     at_once: Gauge,
     wait_seconds: Histogram,
-    shed: Counter,
+    rate_limited: Counter,
 }
 
 impl IntakeCounters {
@@ -147,7 +147,7 @@ impl IntakeCounters {
             waiting: gauge!("dormouse_intake_waiting"),
             at_once: gauge!("dormouse_intake_at_once"),
             wait_seconds: histogram!("dormouse_intake_wait_seconds"),
-            shed: counter!("dormouse_intake_shed_total"),
+            rate_limited: counter!("dormouse_intake_shed_total"),
         }
     }
 
@@ -166,7 +166,7 @@ impl IntakeCounters {
                 Taken::Received(arrival) => {
                     self.wait_seconds.record(now.seconds_since(arrival.at));
                 }
-                Taken::Shed(_, shed) => self.shed.increment(shed.count),
+                Taken::RateLimited(_, refused) => self.rate_limited.increment(refused.count),
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_messages::intake::{Arrival, Rates, Shed, Stand};
+use dormouse_messages::intake::{Arrival, RateLimited, Rates, Stand};
 use dormouse_messages::subject::IngressSubject;
 use dormouse_messages::{Event, Fold, Timestamp};
 use dormouse_shell::Observation;
@@ -41,7 +41,7 @@ pub struct IntakeOf<S> {
     /// Returns a tenant's ingress state and rates.
     pub stand: fn(&S, &str) -> (Stand, Rates),
     pub received: fn(&S, &Arrival) -> Event,
-    pub shed: fn(&str, &Shed) -> Event,
+    pub rate_limited: fn(&str, &RateLimited) -> Event,
 }
 
 /// The ingress as an input of a decider.
@@ -122,8 +122,8 @@ impl<S: Fold> IngressSource<S> {
                 event: (self.intake.received)(state, &arrival),
                 traceparent: arrival.traceparent,
             },
-            Taken::Shed(tenant, shed) => Observation {
-                event: (self.intake.shed)(&tenant, &shed),
+            Taken::RateLimited(tenant, rate_limited) => Observation {
+                event: (self.intake.rate_limited)(&tenant, &rate_limited),
                 traceparent: None,
             },
         }

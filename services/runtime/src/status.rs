@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn what_has_many_subjects_is_shown_in_portions_and_the_position_stays_before_it() {
         let at = Timestamp::default();
-        let shed = SubmissionsShed {
+        let refused = SubmissionsShed {
             tenant: "flood".to_owned(),
             first: 1,
             last: 150,
@@ -285,7 +285,7 @@ mod tests {
             sequence: Sequence(7),
             stored_at: at,
             writer: Writer::Admission,
-            envelope: Envelope::new("id", Writer::Admission, at, None, Event::from(shed)),
+            envelope: Envelope::new("id", Writer::Admission, at, None, Event::from(refused)),
         });
         let subjects: Vec<String> = (1..=150).map(|it| format!("flood._in.{it}")).collect();
         let mut later = Later::default();

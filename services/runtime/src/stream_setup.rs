@@ -112,8 +112,8 @@ impl Log {
             };
             self.inner.jetstream.create_or_update_stream(config)
         };
-        let hopeless = |error: &CreateStreamError| hopeless(error, &config.name);
-        let made = patiently("create the stream", &config.name, hopeless, make);
+        let unrecoverable = |error: &CreateStreamError| unrecoverable(error, &config.name);
+        let made = patiently("create the stream", &config.name, unrecoverable, make);
         made.await.map(|_| ())
     }
 
@@ -140,7 +140,7 @@ impl Log {
     }
 }
 
-fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
+fn unrecoverable(error: &CreateStreamError, name: &str) -> Option<LogError> {
     let CreateStreamErrorKind::JetStream(error) = error.kind() else {
         return None;
     };

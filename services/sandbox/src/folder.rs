@@ -341,12 +341,12 @@ impl Folder {
     }
 
     fn write_as(&self, name: &str, bytes: &[u8], mode: Mode) -> io::Result<()> {
-        let beside = format!(".{name}.new");
-        let _ = self.remove(&beside);
+        let temporary = format!(".{name}.new");
+        let _ = self.remove(&temporary);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let mut file = self.open_as(&beside, flags, FileType::RegularFile, mode)?;
+        let mut file = self.open_as(&temporary, flags, FileType::RegularFile, mode)?;
         file.write_all(bytes)?;
-        self.rename(&beside, name)
+        self.rename(&temporary, name)
     }
 
     /// Renames a file or folder.

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::Timestamp;
-use dormouse_messages::intake::{Arrival, Rates, Shed, Stand, end_of, window_of};
+use dormouse_messages::intake::{Arrival, RateLimited, Rates, Stand, end_of, window_of};
 use dormouse_messages::subject::MEASURED;
 
 use crate::batch_limiter::BatchLimiter;
@@ -41,7 +41,7 @@ const UNDECIDED_APPENDS: usize = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     Received(Arrival),
-    Shed(String, Shed),
+    RateLimited(String, RateLimited),
 }
 
 /// The tenants' queues.
@@ -240,7 +240,7 @@ impl Turn<'_> {
             return Step::Nothing;
         };
         match self.beyond(arrival) {
-            Some(max_rate) => self.shed(arrival, max_rate, now),
+            Some(max_rate) => self.rate_limited(arrival, max_rate, now),
             None => {
                 self.stand
                     .record(&arrival.verb, arrival.sequence, arrival.at);
@@ -257,7 +257,7 @@ impl Turn<'_> {
         max_rate.filter(|most| self.stand.is_too_fast(verb, arrival.at, *most))
     }
 
-    fn shed(&mut self, first: &Arrival, max_rate: u32, now: Timestamp) -> Step {
+    fn rate_limited(&mut self, first: &Arrival, max_rate: u32, now: Timestamp) -> Step {
         let window = window_of(first.at);
         let rest = self.line.waiting.iter().skip(self.next);
         // One event refuses both kinds, however they alternate.
@@ -274,7 +274,7 @@ impl Turn<'_> {
         }
         self.next += count;
         self.budget -= 1;
-        let shed = Shed {
+        let rate_limited = RateLimited {
             first: first.sequence,
             last: last.sequence,
             count: count as u64,
@@ -287,7 +287,7 @@ impl Turn<'_> {
             },
             measured,
         };
-        Step::Taken(Taken::Shed(self.tenant.to_owned(), shed))
+        Step::Taken(Taken::RateLimited(self.tenant.to_owned(), rate_limited))
     }
 }
 

@@ -70,7 +70,7 @@ impl<'a> Demand<'a> {
         };
         let labels = labels(state);
         let mut open = Vec::new();
-        let mut free = FreeNodes::beside(state, |_, _| u64::MAX);
+        let mut free = FreeNodes::left_by(state, |_, _| u64::MAX);
         for ((name, queue), labels) in state.slurm.iter().zip(&labels) {
             let held = u32::try_from(queue.allocations.len()).unwrap_or(u32::MAX);
             let mut pending = 0;
@@ -248,17 +248,18 @@ fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
     for (id, job) in state.jobs.iter().filter(|(_, job)| !unplaced(job)) {
         let used = used.entry(id.tenant()).or_default();
-        job.beside.add_to(used, &job.demand, u64::from(placed(job)));
+        job.auxiliary
+            .add_to(used, &job.demand, u64::from(placed(job)));
     }
     let waits = |(id, job): &(&JobId, &Job)| {
         let is_wanted = job.cancel_requested.is_none() && !job.stands_down();
         let in_budget = job.released.is_some() || !state.budgets.holds(id.tenant());
         is_wanted && in_budget && unplaced(job) && !job.depends_on.iter().any(is_live) && {
             let tenant = id.tenant();
-            let bounds = (&job.demand, &job.beside);
+            let bounds = (&job.demand, &job.auxiliary);
             let start = job.containers.start();
             let mut together = used.get(tenant).cloned().unwrap_or_default();
-            let smallest = job.beside.partition(&job.demand, start);
+            let smallest = job.auxiliary.partition(&job.demand, start);
             together.add(&smallest, 1);
             let quota = state.tenants.quota(tenant);
             let is_over = quota.is_some_and(|quota| quota.exceeded_by(&together).is_some());

@@ -59,10 +59,10 @@ impl Gang {
     pub fn new(
         nodes: &Membership,
         worker: ContainerType,
-        beside: &AuxiliaryRoles,
+        auxiliary: &AuxiliaryRoles,
         workers: u32,
     ) -> Self {
-        let roles = beside.parts().iter();
+        let roles = auxiliary.parts().iter();
         let roles = roles.map(|part| (part.container_type(), part.count));
         let all = roles.chain([(worker, workers)]);
         let all = all.map(|(of_type, count)| Containers {
@@ -79,7 +79,7 @@ impl Gang {
         Self::new(
             nodes,
             job.container_type(),
-            &job.beside,
+            &job.auxiliary,
             job.containers.start(),
         )
     }
@@ -137,7 +137,7 @@ pub struct FreeNode<'a> {
     has_gpus: bool,
     /// False if some GPUs are unlisted.
     lists_all: bool,
-    standing: u64,
+    taken: u64,
 }
 
 impl<'a> FreeNode<'a> {
@@ -165,7 +165,7 @@ impl<'a> FreeNode<'a> {
             gpus,
             labels,
             taints,
-            standing: 0,
+            taken: 0,
         }
     }
 
@@ -183,7 +183,7 @@ impl<'a> FreeNode<'a> {
     pub(crate) fn holds_allowed(&self, them: &Containers) -> u64 {
         let by_amounts = them.of_type.demand.times_in(&self.free);
         let alone = them.of_type.needs.constraints.exclusive;
-        let by_company = match (alone, self.standing) {
+        let by_exclusivity = match (alone, self.taken) {
             (true, 0) => 1,
             (true, _) => 0,
             (false, _) => u64::MAX,
@@ -200,12 +200,12 @@ impl<'a> FreeNode<'a> {
                 (whole.count() / each) as u64
             }
         };
-        by_amounts.min(by_company).min(by_gpus)
+        by_amounts.min(by_exclusivity).min(by_gpus)
     }
 
     pub(crate) fn take(&mut self, them: &Containers, known: &[usize]) {
         self.free.subtract(&them.of_type.demand, 1);
-        self.standing += 1;
+        self.taken += 1;
         let own = usize::from(them.share_gpu()).max(them.whole_gpus());
         let mut gpus = known.to_vec();
         if gpus.len() != own {
@@ -262,13 +262,13 @@ impl<'a> FreeNodes<'a> {
     /// Returns usable nodes without the `keeps` lowest ranks of each released job (coordinator and roles
     /// first).
     #[must_use]
-    pub fn beside(cluster: &'a ClusterState, keeps: impl Fn(&JobId, &Job) -> u64) -> Self {
-        Self::beside_placed(cluster, &Placed::of(cluster), keeps)
+    pub fn left_by(cluster: &'a ClusterState, keeps: impl Fn(&JobId, &Job) -> u64) -> Self {
+        Self::left_by_placed(cluster, &Placed::of(cluster), keeps)
     }
 
-    /// As [`FreeNodes::beside`], for containers found before.
+    /// As [`FreeNodes::left_by`], for containers found before.
     #[must_use]
-    pub fn beside_placed(
+    pub fn left_by_placed(
         cluster: &'a ClusterState,
         placed: &Placed<'a>,
         keeps: impl Fn(&JobId, &Job) -> u64,
@@ -423,7 +423,7 @@ impl<'a> Placed<'a> {
             let places = assignment.places.iter().enumerate();
             let places = places.filter_map(|(index, (rank, place))| {
                 let (number, node) = usable.get(&place.node)?;
-                let role = job.beside.index_at(*rank);
+                let role = job.auxiliary.index_at(*rank);
                 let known = node.gpus.iter().enumerate();
                 let known = known.filter(|(_, gpu)| place.gpus.contains(&gpu.uuid));
                 Some(PlacedContainer {

@@ -1,7 +1,7 @@
 //! The free capacity of the nodes at later times, when the jobs with time limits have ended.
 //!
 //! A question about one time builds only the nodes that it looks at, in the state that they have then; many
-//! questions share the states. Every answer is that of [`FreeNodes::beside`] without the ended jobs.
+//! questions share the states. Every answer is that of [`FreeNodes::left_by`] without the ended jobs.
 
 use std::cell::OnceCell;
 

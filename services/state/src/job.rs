@@ -79,7 +79,7 @@ pub struct Job {
     /// Not started before these have completed.
     pub depends_on: Vec<JobId>,
     pub demand: Amounts,
-    pub beside: AuxiliaryRoles,
+    pub auxiliary: AuxiliaryRoles,
     pub weight: u32,
     pub containers: Containers,
     pub needs: Needs,
@@ -184,7 +184,7 @@ impl Job {
             requeued: false,
             over_budget: false,
             demand: spec.demand.clone(),
-            beside: AuxiliaryRoles::of(spec),
+            auxiliary: AuxiliaryRoles::of(spec),
             needs: spec.needs(),
             weight: spec.weight,
             containers: spec.containers,
@@ -250,7 +250,7 @@ impl Job {
     pub(crate) fn is_apart(&self) -> bool {
         let containers = self.life.iter().flat_map(|life| &life.containers);
         let workers =
-            containers.filter(|(rank, it)| it.holds_room() && self.beside.is_worker(**rank));
+            containers.filter(|(rank, it)| it.holds_room() && self.auxiliary.is_worker(**rank));
         let mut nodes = workers.map(|(_, container)| &container.place.node);
         let first = nodes.next();
         nodes.any(|node| Some(node) != first)
@@ -259,7 +259,7 @@ impl Job {
     /// Returns the demand of a rank's container.
     #[must_use]
     pub fn demand_at(&self, rank: Rank) -> &Amounts {
-        self.beside
+        self.auxiliary
             .at(rank)
             .map_or(&self.demand, |part| &part.demand)
     }
@@ -267,13 +267,15 @@ impl Job {
     /// Returns a rank's node constraints.
     #[must_use]
     pub fn needs_at(&self, rank: Rank) -> &Needs {
-        self.beside.at(rank).map_or(&self.needs, |part| &part.needs)
+        self.auxiliary
+            .at(rank)
+            .map_or(&self.needs, |part| &part.needs)
     }
 
     /// Returns the container type of a rank.
     #[must_use]
     pub fn type_at(&self, rank: Rank) -> ContainerType {
-        let part = self.beside.at(rank);
+        let part = self.auxiliary.at(rank);
         part.map_or_else(|| self.container_type(), Part::container_type)
     }
 
@@ -282,7 +284,7 @@ impl Job {
     pub fn workers_by_node(&self) -> BTreeMap<NodeId, u32> {
         let assignment = self.assignment.as_ref();
         assignment.map_or_else(BTreeMap::new, |it| {
-            it.by_node_of(|rank| self.beside.is_worker(rank))
+            it.by_node_of(|rank| self.auxiliary.is_worker(rank))
         })
     }
 
@@ -290,7 +292,7 @@ impl Job {
     #[must_use]
     pub fn workers(&self) -> u32 {
         let assignment = self.assignment.as_ref();
-        assignment.map_or(0, |it| self.beside.workers(it.containers()))
+        assignment.map_or(0, |it| self.auxiliary.workers(it.containers()))
     }
 
     /// Returns the container type of the workers.
@@ -347,7 +349,7 @@ impl Job {
     /// Replaces the tolerations of reservations.
     pub(crate) fn tolerate(&mut self, tolerated: &BTreeSet<String>) {
         replace_tolerated(&mut self.needs.tolerations, tolerated);
-        self.beside
+        self.auxiliary
             .tolerate(|tolerations| replace_tolerated(tolerations, tolerated));
     }
 

@@ -336,12 +336,12 @@ impl Membership {
     #[must_use]
     pub fn allow(
         &self,
-        (needs, beside): (&Needs, &AuxiliaryRoles),
+        (needs, auxiliary): (&Needs, &AuxiliaryRoles),
         assignment: &Assignment,
     ) -> bool {
         let mut places = assignment.places.iter();
         places.all(|(rank, place)| {
-            let needs = beside.at(*rank).map_or(needs, |part| &part.needs);
+            let needs = auxiliary.at(*rank).map_or(needs, |part| &part.needs);
             self.is_allowed(needs, &place.node)
         })
     }

@@ -133,17 +133,17 @@ impl Tenants {
     pub fn above(
         &self,
         name: &str,
-        (demand, beside): (&Amounts, &AuxiliaryRoles),
+        (demand, auxiliary): (&Amounts, &AuxiliaryRoles),
         workers: u32,
     ) -> Option<Above<'_>> {
         let workers = workers.max(1);
-        let needs = beside.containers(workers);
+        let needs = auxiliary.containers(workers);
         let most = self.grants.max_containers(name);
         if let Some(most) = most.filter(|most| needs > *most) {
             return Some(Above::Containers { needs, most });
         }
         let quota = self.quota(name)?;
-        let partition = beside.partition(demand, workers);
+        let partition = auxiliary.partition(demand, workers);
         let (resource, most) = quota.exceeded_by(&partition)?;
         let needs = partition.get(resource);
         Some(Above::Quota {

@@ -23,13 +23,13 @@ impl Total {
     }
 
     /// Adds a job's containers, roles included.
-    pub fn add_job(&mut self, beside: &AuxiliaryRoles, demand: &Amounts, containers: u64) {
-        self.add(&held(beside, demand, containers));
+    pub fn add_job(&mut self, auxiliary: &AuxiliaryRoles, demand: &Amounts, containers: u64) {
+        self.add(&held(auxiliary, demand, containers));
     }
 
     /// Subtracts a job's containers.
-    pub fn subtract_job(&mut self, beside: &AuxiliaryRoles, demand: &Amounts, containers: u64) {
-        self.subtract(&held(beside, demand, containers));
+    pub fn subtract_job(&mut self, auxiliary: &AuxiliaryRoles, demand: &Amounts, containers: u64) {
+        self.subtract(&held(auxiliary, demand, containers));
     }
 
     /// Adds amounts `times` over; saturates.
@@ -106,9 +106,9 @@ impl Total {
     }
 }
 
-fn held(beside: &AuxiliaryRoles, demand: &Amounts, containers: u64) -> Amounts {
+fn held(auxiliary: &AuxiliaryRoles, demand: &Amounts, containers: u64) -> Amounts {
     let mut held = Amounts::new();
-    beside.add_to(&mut held, demand, containers);
+    auxiliary.add_to(&mut held, demand, containers);
     held
 }
 

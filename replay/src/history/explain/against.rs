@@ -84,7 +84,7 @@ pub fn against(
         || answer
             .all
             .iter()
-            .any(|it| Waiting::HOPELESS.contains(&it.code.as_str()))
+            .any(|it| Waiting::UNSCHEDULABLE.contains(&it.code.as_str()))
     {
         return none;
     }
@@ -95,8 +95,8 @@ pub fn against(
         return BTreeSet::from(["theta1", "theta2"]);
     }
     let placed = solution.jobs.iter().filter(|it| it.containers > 0);
-    let beside: BTreeSet<JobId> = placed.map(|it| it.job.clone()).collect();
-    let Some(found) = conflict(problem, id, least, &beside) else {
+    let others: BTreeSet<JobId> = placed.map(|it| it.job.clone()).collect();
+    let Some(found) = conflict(problem, id, least, &others) else {
         return none;
     };
     let idle = idle(problem, &found);

@@ -57,7 +57,7 @@ impl<'a> Lack<'a> {
         let job = cluster.job(id).filter(|job| unplaced(job))?;
         let gang = Gang::of(&cluster.nodes, job);
         let empty = FreeNodes::empty(&cluster.nodes);
-        let free = FreeNodes::beside(cluster, |_, _| u64::MAX);
+        let free = FreeNodes::left_by(cluster, |_, _| u64::MAX);
         if free.fits(&gang, &None) || !empty.fits(&gang, &None) {
             return None;
         }

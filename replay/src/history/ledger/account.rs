@@ -163,7 +163,7 @@ impl Account {
     }
 
     pub fn follow(&mut self, job: &Job, window: Window, now: i64) {
-        let parts = job.beside.parts();
+        let parts = job.auxiliary.parts();
         self.roles.resize_with(parts.len(), Self::default);
         for (index, role) in self.roles.iter_mut().enumerate() {
             role.follow_part(job, Some(index), window, now);
@@ -172,7 +172,7 @@ impl Account {
     }
 
     fn follow_part(&mut self, job: &Job, part: Option<usize>, window: Window, now: i64) {
-        let role = part.and_then(|part| job.beside.parts().get(part));
+        let role = part.and_then(|part| job.auxiliary.parts().get(part));
         if self.demand.is_empty() {
             self.demand = role.map_or(&job.demand, |role| &role.demand).clone();
         }
@@ -286,7 +286,7 @@ impl Span {
 }
 
 fn doing(job: &Job, part: Option<usize>) -> (Doing, u64) {
-    let is_of = |rank: Rank| job.beside.index_at(rank) == part;
+    let is_of = |rank: Rank| job.auxiliary.index_at(rank) == part;
     if let Some(life) = &job.life {
         let of = life.containers.iter().filter(|(rank, _)| is_of(**rank));
         let held = of.filter(|(_, it)| it.holds_room()).count() as u64;
@@ -304,7 +304,7 @@ fn doing(job: &Job, part: Option<usize>) -> (Doing, u64) {
             (Doing::Stopped, of.count() as u64)
         }
         _ => {
-            let role = part.and_then(|part| job.beside.parts().get(part));
+            let role = part.and_then(|part| job.auxiliary.parts().get(part));
             let least = role.map_or(job.containers.min, |role| role.count);
             (Doing::Waiting, u64::from(least))
         }

@@ -27,7 +27,7 @@ impl Certain {
 pub struct Head {
     pub id: JobId,
     pub demand: Amounts,
-    pub beside: AuxiliaryRoles,
+    pub auxiliary: AuxiliaryRoles,
     pub needs: Amounts,
     pub gang: Gang,
     /// Left open by earlier jobs.
@@ -49,7 +49,7 @@ pub struct Head {
 /// Inputs for overtaking misfits.
 pub struct Passing<'a> {
     pub demand: &'a Amounts,
-    pub beside: &'a AuxiliaryRoles,
+    pub auxiliary: &'a AuxiliaryRoles,
     pub class: i32,
     limit_ms: Option<u64>,
 }
@@ -60,14 +60,14 @@ const UNCOUNTED_MS: u64 = 60_000;
 impl Head {
     /// Returns the containers of the smallest partition.
     pub fn containers(&self) -> u64 {
-        u64::from(self.beside.containers(self.workers))
+        u64::from(self.auxiliary.containers(self.workers))
     }
 
     /// Returns the inputs for overtaking misfits.
     pub fn passing(&self) -> Passing<'_> {
         Passing {
             demand: &self.demand,
-            beside: &self.beside,
+            auxiliary: &self.auxiliary,
             class: self.class,
             limit_ms: self.limit_ms,
         }
@@ -80,7 +80,7 @@ impl Head {
 
     /// Iterates over the demanded resources.
     pub fn demanded(&self) -> impl Iterator<Item = &Resource> {
-        demanded(&self.demand, &self.beside)
+        demanded(&self.demand, &self.auxiliary)
     }
 }
 
@@ -89,7 +89,7 @@ impl<'a> Passing<'a> {
     pub fn of(job: &'a QueueJob, limit_ms: Option<u64>) -> Self {
         Self {
             demand: &job.demand,
-            beside: &job.beside,
+            auxiliary: &job.auxiliary,
             class: job.class,
             limit_ms,
         }
@@ -106,9 +106,9 @@ impl<'a> Passing<'a> {
 /// Iterates over the resources that workers and roles demand.
 pub fn demanded<'a>(
     workers: &'a Amounts,
-    beside: &'a AuxiliaryRoles,
+    auxiliary: &'a AuxiliaryRoles,
 ) -> impl Iterator<Item = &'a Resource> {
-    let roles = beside.parts().iter().map(|part| &part.demand);
+    let roles = auxiliary.parts().iter().map(|part| &part.demand);
     let all = std::iter::once(workers).chain(roles);
     all.flat_map(Amounts::iter).map(|(resource, _)| resource)
 }

@@ -150,7 +150,7 @@ impl<'a> Room<'a> {
     pub fn start_of(&mut self, head: &Head) -> Option<Timestamp> {
         let ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
         let is_short = |(_, freed): &(Timestamp, Amounts)| {
-            let mut short = self.short_beside(head, freed);
+            let mut short = self.short_once_freed(head, freed);
             short.next().is_some()
         };
         let later = &ends[ends.partition_point(is_short)..];
@@ -232,7 +232,7 @@ impl<'a> Room<'a> {
         if head.needs.first_short(&self.queues.total, 1).is_some() {
             return false;
         }
-        let mut roles = head.beside.parts().iter();
+        let mut roles = head.auxiliary.parts().iter();
         roles.all(|part| self.some_node_fits(&part.demand)) && self.some_node_fits(&head.demand)
     }
 
@@ -302,7 +302,8 @@ impl<'a> Room<'a> {
                 pinned(&self.queues.cluster, job)
             }
         };
-        FreeNodes::beside_placed(&self.queues.cluster, self.placed(), keeps).fits(&head.gang, &None)
+        FreeNodes::left_by_placed(&self.queues.cluster, self.placed(), keeps)
+            .fits(&head.gang, &None)
     }
 
     fn short_of_room(&self, head: &Head) -> BTreeSet<Resource> {
@@ -394,7 +395,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    fn short_beside<'h>(
+    fn short_once_freed<'h>(
         &self,
         head: &'h Head,
         freed: &Amounts,
@@ -453,20 +454,20 @@ impl<'a> Nodes<'a> {
         let least = |id: &JobId, _: &Job| {
             let job = queues.jobs.get(id);
             job.map_or(0, |job| match queues.cluster.policy.allocation {
-                Allocation::Dorm => job.firm(),
+                Allocation::Dorm => job.non_preemptible(),
                 _ => job.held(),
             })
         };
         let moves = |job: &Job| job.assignment.is_some() && pinned(cluster, job) == 0;
         let moves = cluster.jobs.values().any(moves);
         let mut nodes = Self {
-            least: FreeNodes::beside_placed(cluster, placed, least),
+            least: FreeNodes::left_by_placed(cluster, placed, least),
             pinned: moves
-                .then(|| FreeNodes::beside_placed(cluster, placed, |_, job| pinned(cluster, job))),
+                .then(|| FreeNodes::left_by_placed(cluster, placed, |_, job| pinned(cluster, job))),
             kept: Vec::new(),
         };
         let waits = |(id, job): &(&JobId, &Job)| {
-            unplaced(job) && !job.gives_up() && !queues.hopeless.contains(*id)
+            unplaced(job) && !job.gives_up() && !queues.unschedulable.contains(*id)
         };
         let mut waiting: Vec<(&JobId, &Job)> = cluster.jobs.iter().filter(waits).collect();
         let order = |job: &Job| {

@@ -43,7 +43,7 @@ pub struct Closed {
 impl Closed {
     fn holds(&self, job: &Passing<'_>, now: Timestamp) -> bool {
         self.below.is_none_or(|class| job.class < class)
-            && demanded(job.demand, job.beside).any(|it| self.lacks.contains(it))
+            && demanded(job.demand, job.auxiliary).any(|it| self.lacks.contains(it))
             && !job.ends_by(self.until, now)
     }
 }
@@ -97,9 +97,9 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         let line = lines.iter_mut().find(|l| l.tenant == event.job.tenant());
         let Some(line) = line else { continue };
         let arrival = Sequence(queues.cluster.sequence.0 + index);
-        let beside = AuxiliaryRoles::of(&event.spec);
+        let auxiliary = AuxiliaryRoles::of(&event.spec);
         let start = event.spec.containers.start();
-        let needs = beside.partition(&event.spec.demand, start);
+        let needs = auxiliary.partition(&event.spec.demand, start);
         line.queued.add(&needs, 1);
         line.count += 1;
         line.waits.join(now);
@@ -113,10 +113,10 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         let head = Head {
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
-            gang: Gang::new(&queues.cluster.nodes, worker, &beside, start),
+            gang: Gang::new(&queues.cluster.nodes, worker, &auxiliary, start),
             open: None,
             workers: start,
-            beside,
+            auxiliary,
             needs,
             urgency: event.spec.kind.urgency(),
             class: class.map_or(0, |class| class.value),
@@ -234,7 +234,7 @@ impl<'a> Line<'a> {
                     }
                 }
             };
-            let one = (&head.demand, &head.beside);
+            let one = (&head.demand, &head.auxiliary);
             let above = self
                 .queues
                 .cluster
@@ -345,7 +345,7 @@ fn gang_of(queues: &Queues, (id, job): (&JobId, &QueueJob), now: Timestamp) -> G
     Gang::new(
         &queues.cluster.nodes,
         worker,
-        known.map_or(&job.beside, |job| &job.beside),
+        known.map_or(&job.auxiliary, |job| &job.auxiliary),
         job.containers.start(),
     )
 }
@@ -359,7 +359,7 @@ fn head_of(queues: &Queues, (id, job): (&JobId, &QueueJob), gang: Gang, open: No
         id: id.clone(),
         demand: job.demand.clone(),
         workers: job.containers.start(),
-        beside: job.beside.clone(),
+        auxiliary: job.auxiliary.clone(),
         needs: job.smallest(),
         gang,
         open,

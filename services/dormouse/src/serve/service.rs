@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_admission::{Admission, AdmissionState, recorded, shed};
+use dormouse_admission::{Admission, AdmissionState, rate_limited, recorded};
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{GatewayLost, NodeLost};
@@ -63,7 +63,7 @@ pub async fn run(
             let intake = IntakeOf {
                 stand: AdmissionState::stand,
                 received: recorded,
-                shed,
+                rate_limited,
             };
             let ingress = IngressSource::new(log.clone(), intake);
             decider(Admission, log, role, Some(Box::new(ingress)), shutdown).await

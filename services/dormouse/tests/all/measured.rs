@@ -153,9 +153,9 @@ async fn flood(cluster: &Cluster) {
     let stored = futures::future::join_all(sent).await;
     let last = stored.into_iter().max().expect("some");
     let of_flood = |sequence: u64| first < sequence && sequence <= last;
-    let (mut by_window, mut shed) = (BTreeMap::new(), 0);
+    let (mut by_window, mut rate_limited) = (BTreeMap::new(), 0);
     crate::common::poll("what became of the flood", PATIENCE, || {
-        (by_window, shed) = (BTreeMap::new(), 0);
+        (by_window, rate_limited) = (BTreeMap::new(), 0);
         for recorded in cluster.try_log()? {
             match recorded.event() {
                 Some(Event::ServiceMeasured(it)) if it.ingress_sequence.is_some_and(of_flood) => {
@@ -164,13 +164,13 @@ async fn flood(cluster: &Cluster) {
                 }
                 Some(Event::SubmissionsShed(it)) if of_flood(it.last) => {
                     assert_eq!(it.verb.as_deref(), Some(MEASURED));
-                    shed += it.count;
+                    rate_limited += it.count;
                 }
                 _ => {}
             }
         }
         let taken = by_window.values().sum::<usize>() as u64;
-        (taken + shed == FLOOD).then_some(())
+        (taken + rate_limited == FLOOD).then_some(())
     });
     let most = by_window.values().max().copied().unwrap_or_default();
     assert!((1..=MOST_A_SECOND).contains(&most), "{by_window:?}");

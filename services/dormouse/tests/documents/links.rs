@@ -17,7 +17,7 @@ fn broken(page: &Page, pages: &[Page]) -> Vec<String> {
         };
         let target = match file {
             "" => PathBuf::from(&page.path),
-            file => beside(&page.path, file),
+            file => relative_to(&page.path, file),
         };
         let place = format!("{}:{line}: {link}", page.path);
         if !root().join(&target).exists() {
@@ -32,7 +32,7 @@ fn broken(page: &Page, pages: &[Page]) -> Vec<String> {
     wrong
 }
 
-fn beside(page: &str, file: &str) -> PathBuf {
+fn relative_to(page: &str, file: &str) -> PathBuf {
     let folder = Path::new(page).parent().unwrap_or(Path::new(""));
     let mut path = PathBuf::new();
     for part in folder.join(file).components() {

@@ -50,11 +50,11 @@ pub struct Event {
 }
 
 /// For programs without the environment variable.
-fn beside() -> Option<PathBuf> {
+fn next_to_library() -> Option<PathBuf> {
     // SAFETY: zeros are a valid description; any address may be asked for.
     let file = unsafe {
         let mut about: libc::Dl_info = std::mem::zeroed();
-        let known = libc::dladdr(beside as *const _, &raw mut about) != 0;
+        let known = libc::dladdr(next_to_library as *const _, &raw mut about) != 0;
         (known && !about.dli_fname.is_null()).then(|| CStr::from_ptr(about.dli_fname))?
     };
     let machine = Path::new(file.to_str().ok()?).with_file_name("gpu");
@@ -63,7 +63,7 @@ fn beside() -> Option<PathBuf> {
 
 pub fn init() -> i32 {
     let path = std::env::var_os("STANDIN_GPU").map(PathBuf::from);
-    let Some(path) = path.or_else(beside) else {
+    let Some(path) = path.or_else(next_to_library) else {
         return NO_DEVICE;
     };
     let Ok(machine) = Machine::open_or_create(&path, MEMORY_BYTES) else {

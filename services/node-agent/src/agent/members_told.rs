@@ -50,8 +50,8 @@ impl Agent {
         let partition = known.and_then(|job| job.partitions.get(&incarnation));
         let partition = partition.ok_or("its placement is not on the log")?;
         let spec = known.and_then(Job::spec);
-        let beside = spec.map(AuxiliaryRoles::of).unwrap_or_default();
-        let of = (partition, &beside);
+        let auxiliary = spec.map(AuxiliaryRoles::of).unwrap_or_default();
+        let of = (partition, &auxiliary);
         let document = members::document(&self.config, self.core.state(), of, announced)?;
         let layout = self.config.layout();
         members::tell(&layout, job, incarnation, &document).map_err(|error| {

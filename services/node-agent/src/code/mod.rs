@@ -172,12 +172,12 @@ impl Cache {
     }
 }
 
-fn unpack_to(archive: &Path, beside: &Below, place: &Path) -> Result<(), NotStarted> {
-    let new = beside.path();
+fn unpack_to(archive: &Path, unpacked_to: &Below, place: &Path) -> Result<(), NotStarted> {
+    let new = unpacked_to.path();
     let disk = |error: io::Error| of_disk("cannot unpack its workdir into", &new, &error);
     let _ = fs::remove_dir_all(&new);
     let file = fs::File::open(archive).map_err(disk)?;
-    let unpacked = unpack(BufReader::new(file), beside).map_err(|error| match error {
+    let unpacked = unpack(BufReader::new(file), unpacked_to).map_err(|error| match error {
         Unpacked::Wrong(why) => NotStarted::from(format!("its workdir is not unpacked: {why}")),
         Unpacked::Disk(error) => disk(error),
     });

@@ -10,11 +10,11 @@ use super::{Member, Setting, endpoint};
 
 fn by_role<'a>(
     setting: &'a Setting<'_>,
-    beside: &'a AuxiliaryRoles,
+    auxiliary: &'a AuxiliaryRoles,
 ) -> BTreeMap<&'a str, Vec<&'a Member>> {
     let mut roles: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for member in setting.gang {
-        let role = beside.at(member.rank).map_or(WORKER, |part| &part.role);
+        let role = auxiliary.at(member.rank).map_or(WORKER, |part| &part.role);
         roles.entry(role).or_default().push(member);
     }
     roles
@@ -22,13 +22,13 @@ fn by_role<'a>(
 
 /// Returns the extra variables of a container. Empty for a job without roles.
 pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
-    let beside = AuxiliaryRoles::of(setting.spec);
-    if beside.is_empty() {
+    let auxiliary = AuxiliaryRoles::of(setting.spec);
+    if auxiliary.is_empty() {
         return BTreeMap::new();
     }
     let own = setting.container.rank;
-    let role = beside.at(own).map_or(WORKER, |part| &part.role);
-    let roles = by_role(setting, &beside);
+    let role = auxiliary.at(own).map_or(WORKER, |part| &part.role);
+    let roles = by_role(setting, &auxiliary);
     let peers = roles.get(role).map_or(&[][..], Vec::as_slice);
     let place = peers.iter().filter(|member| member.rank < own).count();
     let all = roles.iter().map(|(role, members)| {
@@ -49,11 +49,11 @@ pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
 
 /// Returns TensorFlow's cluster and task in the format of its resolver.
 pub fn tf_config(setting: &Setting<'_>) -> String {
-    let beside = AuxiliaryRoles::of(setting.spec);
+    let auxiliary = AuxiliaryRoles::of(setting.spec);
     let own = setting.container.rank;
     let mut cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (mut kind, mut index) = (WORKER, 0);
-    for (role, members) in by_role(setting, &beside) {
+    for (role, members) in by_role(setting, &auxiliary) {
         for member in members {
             let role = if member.rank == Rank(0) {
                 "chief"

@@ -127,8 +127,8 @@ fn an_archive_writes_nothing_outside_and_makes_nothing_strange() {
         let (folder, said) = unpacked(&packed(&entries));
         let why = said.expect_err(expected);
         assert!(why.contains(expected), "{expected}: {why}");
-        let beside: Vec<_> = fs::read_dir(folder.path()).expect("read").collect();
-        assert!(beside.len() <= 1, "{expected}: {beside:?}");
+        let left: Vec<_> = fs::read_dir(folder.path()).expect("read").collect();
+        assert!(left.len() <= 1, "{expected}: {left:?}");
         assert_eq!(
             fs::read_dir(&outside).expect("read").count(),
             0,

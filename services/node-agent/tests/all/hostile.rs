@@ -147,7 +147,7 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
 }
 
 /// Their own documents or files prevent the start.
-fn hopeless(folder: &Path) -> Vec<(&'static str, JobSpec)> {
+fn unstartable(folder: &Path) -> Vec<(&'static str, JobSpec)> {
     let path = |name: &str| folder.join(name).display().to_string();
     std::os::unix::fs::symlink(path("nothing"), path("dangling")).expect("linked");
     std::os::unix::fs::symlink(path("round"), path("round")).expect("linked");
@@ -218,7 +218,7 @@ fn hopeless(folder: &Path) -> Vec<(&'static str, JobSpec)> {
 #[test]
 fn what_a_jobs_document_says_is_never_the_nodes_fault() {
     let folder = tempfile::tempdir().expect("a folder");
-    let table = hopeless(folder.path());
+    let table = unstartable(folder.path());
     for contain in [None, Contain::is_possible().then(Contain::default)] {
         let log = FakeLog::default();
         let data = tempfile::tempdir().expect("a folder");

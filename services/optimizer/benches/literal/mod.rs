@@ -81,7 +81,7 @@ fn fair_shares(problem: &Problem, totals: &[(Resource, u64)]) -> Vec<f64> {
         weight: job.weight,
         floor: job.min,
         cap: Some(job.max),
-        beside: Vec::new(),
+        auxiliary: Vec::new(),
     };
     let users: Vec<User> = problem.jobs.iter().map(user).collect();
     let amounts: Vec<u64> = totals.iter().map(|(_, amount)| *amount).collect();

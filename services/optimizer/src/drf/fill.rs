@@ -40,7 +40,7 @@ struct Filled {
     unit: (u64, u64),
     tasks: u32,
     /// Held by roles, of the dominant resource.
-    beside: u64,
+    auxiliary: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ impl Filling {
             Stop::Nothing => 0.0,
             Stop::Floor | Stop::Cap => {
                 let tasks = f64::from(user.tasks) * (user.unit.0 as f64 / user.unit.1 as f64);
-                tasks + user.beside as f64 / user.unit.1 as f64
+                tasks + user.auxiliary as f64 / user.unit.1 as f64
             }
             Stop::Saturated(resource) => {
                 let level = self.levels.get(resource).and_then(Option::as_ref);
@@ -84,7 +84,7 @@ impl Filling {
         match user.stop {
             Stop::Nothing => BigRational::zero(),
             Stop::Floor | Stop::Cap => BigRational::new(
-                BigInt::from(user.tasks) * user.unit.0 + user.beside,
+                BigInt::from(user.tasks) * user.unit.0 + user.auxiliary,
                 BigInt::from(user.unit.1),
             ),
             Stop::Saturated(resource) => {
@@ -102,8 +102,8 @@ impl Filling {
         match self.users.get(index) {
             Some(user) if user.unit.0 > 0 => {
                 let unit = BigRational::new(user.unit.0.into(), user.unit.1.into());
-                let beside = BigRational::new(user.beside.into(), user.unit.1.into());
-                (self.exact_share(index) - beside) / unit
+                let auxiliary = BigRational::new(user.auxiliary.into(), user.unit.1.into());
+                (self.exact_share(index) - auxiliary) / unit
             }
             _ => BigRational::zero(),
         }
@@ -185,13 +185,13 @@ impl<'a> Run<'a> {
                 for (rest, amount) in rest.iter_mut().zip(&user.demand) {
                     *rest -= BigInt::from(*amount) * user.floor;
                 }
-                for (rest, amount) in rest.iter_mut().zip(&user.beside) {
+                for (rest, amount) in rest.iter_mut().zip(&user.auxiliary) {
                     *rest -= *amount;
                 }
             }
-            let beside = dominant.and_then(|k| user.beside.get(k)).copied();
-            let beside = beside.unwrap_or(0);
-            if beside > 0 {
+            let auxiliary = dominant.and_then(|k| user.auxiliary.get(k)).copied();
+            let auxiliary = auxiliary.unwrap_or(0);
+            if auxiliary > 0 {
                 scale = scale.lcm(&BigInt::from(unit.0));
             }
             filled.push(Filled {
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
                 weight: user.weight(),
                 unit,
                 tasks: if unit.0 > 0 { user.floor } else { 0 },
-                beside,
+                auxiliary,
             });
         }
         rest.iter_mut().for_each(|rest| *rest *= &scale);
@@ -243,10 +243,10 @@ impl<'a> Run<'a> {
                 continue;
             }
             // (tasks · δ_i + ρ_i) / w_i: at most 2^32 · 2^64 over 2^64 · 2^32.
-            let beside = u128::from(self.outcome.users[index].beside);
+            let auxiliary = u128::from(self.outcome.users[index].auxiliary);
             let level = |tasks: u32| {
                 Ratio::new(
-                    u128::from(tasks) * u128::from(demand) + beside,
+                    u128::from(tasks) * u128::from(demand) + auxiliary,
                     u128::from(total) * u128::from(user.weight()),
                 )
             };
@@ -282,10 +282,12 @@ impl<'a> Run<'a> {
     /// S · ρ_i d_ik / δ_i: the roles' part of the level w_i t. While the user rises, its tasks are fewer by
     /// that amount.
     fn offset(&self, user: usize, amount: u64) -> BigInt {
-        let Filled { beside, unit, .. } = &self.outcome.users[user];
-        match beside {
+        let Filled {
+            auxiliary, unit, ..
+        } = &self.outcome.users[user];
+        match auxiliary {
             0 => BigInt::zero(),
-            beside => &self.scale / unit.0 * *beside * amount,
+            auxiliary => &self.scale / unit.0 * *auxiliary * amount,
         }
     }
 

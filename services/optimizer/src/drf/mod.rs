@@ -25,7 +25,7 @@ pub struct User {
     pub floor: u32,
     pub cap: Option<u32>,
     /// Amounts besides the tasks, by resource; may be empty ([`fill()`] only).
-    pub beside: Vec<u64>,
+    pub auxiliary: Vec<u64>,
 }
 
 impl User {

@@ -80,8 +80,8 @@ impl BlockedHeads {
             head.lacks = self.lacks(queue, members, &head);
             // Next to the room that is kept already: together it must be possible.
             let kept = self.kept().chain([job]).collect::<Vec<_>>();
-            let beside = self.unbounded(queue, members, &kept);
-            head.fits = any(&beside, &queue.problem.budget, queue.deadline) != Some(false);
+            let together = self.unbounded(queue, members, &kept);
+            head.fits = any(&together, &queue.problem.budget, queue.deadline) != Some(false);
         }
         self.heads.push(head);
     }
@@ -127,10 +127,10 @@ impl BlockedHeads {
             return Ok(None);
         };
         let roles = roles_of(queue.problem, job).into_iter();
-        let beside = roles.filter_map(|role| queue.cluster.demand(role));
-        let beside: Vec<Vec<u64>> = beside.collect();
+        let auxiliary = roles.filter_map(|role| queue.cluster.demand(role));
+        let auxiliary: Vec<Vec<u64>> = auxiliary.collect();
         let wants = |resource: &usize| {
-            let mut all = std::iter::once(&demand).chain(&beside);
+            let mut all = std::iter::once(&demand).chain(&auxiliary);
             all.any(|demand| demand.get(*resource).is_some_and(|amount| *amount > 0))
         };
         let gang = gang(queue, job);
@@ -182,9 +182,9 @@ impl BlockedHeads {
         let min = u64::from(queue.problem.jobs[job].min.max(1));
         // Only total demand and shortage matter here.
         for role in roles_of(queue.problem, job) {
-            let beside = queue.cluster.demand(role).unwrap_or_default();
-            for (amount, beside) in demand.iter_mut().zip(beside) {
-                *amount += (beside * u64::from(role.min)).div_ceil(min);
+            let auxiliary = queue.cluster.demand(role).unwrap_or_default();
+            for (amount, auxiliary) in demand.iter_mut().zip(auxiliary) {
+                *amount += (auxiliary * u64::from(role.min)).div_ceil(min);
             }
         }
         let resources = queue.cluster.totals.len().min(demand.len());

@@ -160,7 +160,7 @@ impl<'p> Candidates<'p> {
                 PACKING_PRICE_WEIGHT,
             );
             start.clone_from(&restarted);
-            let most = cleared.most + standing_worth(search, &restarted, loss);
+            let most = cleared.most + incumbent_worth(search, &restarted, loss);
             if best.as_ref().is_none_or(|best| most > best.most) {
                 best = Some(Restarts {
                     restarted,
@@ -200,7 +200,7 @@ impl<'p> Candidates<'p> {
 }
 
 /// New and restarted jobs count at their minima.
-fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
+fn incumbent_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
     let instance = search.instance;
     let worth = |index: usize| {
         let job = &instance.jobs[index];

@@ -55,13 +55,13 @@ pub(crate) fn unschedulable(
             "its minimum of {} ({} each) and its roles ({}) do not fit the empty cluster together; lower the minimum, shrink a role or add nodes",
             containers(limits(job).0),
             job.demand,
-            beside(problem, index)
+            describe_auxiliary(problem, index)
         );
         (WaitCode::NeverFits, reason)
     })
 }
 
-fn beside(problem: &Problem, index: usize) -> String {
+fn describe_auxiliary(problem: &Problem, index: usize) -> String {
     let roles = roles_of(problem, index).into_iter();
     let roles = roles.map(|role| {
         let name = role.role.as_ref().map_or("", |role| &role.name);
@@ -381,17 +381,17 @@ fn short(context: &WaitContext, instance: &Instance, head: usize) -> String {
             }
         }
         let taken = kept.pinned + kept.minimums;
-        let beside =
+        let auxiliary =
             roles().map(|role| u128::from(role.min) * u128::from(role.demand.get(resource)));
-        let beside: u128 = beside.sum();
-        let need = u128::from(min) * u128::from(job.demand.get(resource)) + beside;
+        let auxiliary: u128 = auxiliary.sum();
+        let need = u128::from(min) * u128::from(job.demand.get(resource)) + auxiliary;
         if taken + need > room {
             let amount = |value: u128| resource.display(u64::try_from(value).unwrap_or(u64::MAX));
             let name = resource.name();
             return format!(
                 "its minimum of {}{} needs {name} {}, and {} can be had now: of {} in all, {}; {} more is needed",
                 containers(min),
-                if beside > 0 { " with its roles" } else { "" },
+                if auxiliary > 0 { " with its roles" } else { "" },
                 amount(need),
                 amount(room.saturating_sub(taken)),
                 amount(total),

@@ -56,7 +56,7 @@ impl IncumbentBlocks {
             nodes: Vec::new(),
             of_job: vec![Vec::new(); instance.jobs.len()],
         };
-        for (blocks, room) in on_node.into_iter().zip(rooms_beside_all(instance)) {
+        for (blocks, room) in on_node.into_iter().zip(rooms_left_by_all(instance)) {
             let first = incumbents.blocks.len();
             for block in blocks {
                 incumbents.of_job[block.job].push(incumbents.blocks.len());
@@ -87,7 +87,7 @@ impl NodeBlocks {
     }
 }
 
-fn rooms_beside_all(instance: &Instance) -> Vec<Vec<i64>> {
+fn rooms_left_by_all(instance: &Instance) -> Vec<Vec<i64>> {
     let rooms = instance.rooms.iter();
     let mut rooms: Vec<Vec<i64>> = rooms
         .map(|room| room.iter().map(|amount| signed(*amount)).collect())

@@ -74,9 +74,9 @@ pub fn conflict(
     problem: &Problem,
     job: &JobId,
     least: u32,
-    beside: &BTreeSet<JobId>,
+    others: &BTreeSet<JobId>,
 ) -> Option<Conflict> {
-    let takes_part = |index: usize| beside.contains(&problem.jobs[index].job);
+    let takes_part = |index: usize| others.contains(&problem.jobs[index].job);
     let (mut questions, place) = Questions::new(problem, job, least, takes_part)?;
     Some(questions.answer(place))
 }
@@ -329,9 +329,9 @@ mod tests {
 
     fn asked(document: &Value, job: &str, least: u32) -> Conflict {
         let problem = read(&document.to_string(), None).expect("a problem");
-        let beside = problem.jobs.iter().filter(|it| it.previous.is_some());
-        let beside = beside.map(|it| it.job.clone()).collect();
-        conflict(&problem, &job.parse().expect("a job"), least, &beside).expect("it is there")
+        let others = problem.jobs.iter().filter(|it| it.previous.is_some());
+        let others = others.map(|it| it.job.clone()).collect();
+        conflict(&problem, &job.parse().expect("a job"), least, &others).expect("it is there")
     }
 
     fn cluster(theta1: f64, theta2: f64, jobs: Value) -> Value {
@@ -379,9 +379,9 @@ mod tests {
         let document = cluster(1.0, 1.0, jobs);
         let problem = read(&document.to_string(), None).expect("a problem");
         let chosen = crate::solve(&problem);
-        let beside = problem.jobs.iter().map(|it| it.job.clone()).collect();
+        let others = problem.jobs.iter().map(|it| it.job.clone()).collect();
         let more = chosen.jobs[0].containers + 1;
-        let found = conflict(&problem, &chosen.jobs[0].job, more, &beside).expect("it is there");
+        let found = conflict(&problem, &chosen.jobs[0].job, more, &others).expect("it is there");
         let objective = found.feasible.expect("it could be had");
         assert!(
             objective < chosen.solver.objective,
@@ -403,9 +403,9 @@ mod tests {
             let coordinator = nodes.next().cloned();
             job.in_place = Some(InPlace { coordinator });
         }
-        let beside = problem.jobs.iter().map(|it| it.job.clone()).collect();
+        let others = problem.jobs.iter().map(|it| it.job.clone()).collect();
         let job = problem.jobs[0].job.clone();
-        let found = conflict(&problem, &job, 16, &beside).expect("it is there");
+        let found = conflict(&problem, &job, 16, &others).expect("it is there");
         assert_eq!(found.corrections, [[Group::Capacity(Resource::Cpu)]]);
     }
 

@@ -16,7 +16,7 @@ use crate::model::cluster::{Cluster, runs};
 use crate::problem::{Allocation, Budget, Objective, Problem};
 
 /// Low enough for utilization (a few units at most) to only break ties between equal numbers of changed jobs.
-const BESIDE_CHANGES: f64 = 0.05;
+const TIE_BREAK: f64 = 0.05;
 /// A fiftieth of a unit of utilization.
 const GAP: f64 = 1e-3;
 
@@ -72,8 +72,8 @@ pub fn givers(
     let (questions, place) = Questions::new(problem, job, least, |index| running[index])?;
     let mut instance = questions.relaxed(&BTreeSet::from([&Group::Adjustments]))?;
     instance.objective = Objective {
-        utilization: instance.objective.utilization * BESIDE_CHANGES,
-        loss: instance.objective.loss * BESIDE_CHANGES,
+        utilization: instance.objective.utilization * TIE_BREAK,
+        loss: instance.objective.loss * TIE_BREAK,
         ..instance.objective
     };
     for it in &mut instance.jobs {

@@ -127,7 +127,7 @@ impl<'a> TypeMilp<'a> {
     }
 
     fn slot_columns(&mut self) {
-        let rooms = beside_pinned(self.instance);
+        let rooms = rooms_left_by_pinned(self.instance);
         let mut most = vec![0u64; self.instance.types.len()];
         for job in &self.instance.jobs {
             if job.state != State::Pinned {
@@ -353,7 +353,7 @@ fn power_of_two(number: f64) -> f64 {
     )
 }
 
-fn beside_pinned(instance: &Instance) -> Vec<Vec<u64>> {
+fn rooms_left_by_pinned(instance: &Instance) -> Vec<Vec<u64>> {
     let moves = |job: &Job| job.state == State::Running;
     instance.free_rooms(&instance.jobs.iter().map(moves).collect::<Vec<_>>())
 }

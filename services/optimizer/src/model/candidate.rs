@@ -33,7 +33,7 @@ impl Candidate {
         }
     }
 
-    /// Returns `standing` plus in-place jobs at their present counts, within limits; `None` if a node
+    /// Returns [`Self::incumbent`] plus in-place jobs at their present counts, within limits; `None` if a node
     /// overflows.
     pub fn in_place(instance: &Instance) -> Option<Self> {
         let mut candidate = Self::incumbent(instance);

@@ -109,7 +109,7 @@ impl Cluster {
                 weight: user.job.weight,
                 floor: user.floor,
                 cap: Some(cap),
-                beside: self.beside(&user.roles),
+                auxiliary: self.auxiliary_amounts(&user.roles),
             }
         };
         let users: Vec<User> = users.iter().map(user).collect();
@@ -119,7 +119,7 @@ impl Cluster {
         (0..users.len()).map(|index| filled.share(index)).collect()
     }
 
-    pub fn beside_share(&self, job: &ProblemJob, roles: &[&ProblemJob]) -> f64 {
+    pub fn auxiliary_share(&self, job: &ProblemJob, roles: &[&ProblemJob]) -> f64 {
         let part =
             |resource: &Resource, total: &u64| job.demand.get(resource) as f64 / *total as f64;
         let pairs = self.resources.iter().zip(&self.totals);
@@ -141,19 +141,19 @@ impl Cluster {
         amounts.sum::<u64>() as f64 / total as f64
     }
 
-    fn beside(&self, roles: &[&ProblemJob]) -> Vec<u64> {
+    fn auxiliary_amounts(&self, roles: &[&ProblemJob]) -> Vec<u64> {
         let resources = self.totals.len();
-        let mut beside = Vec::new();
+        let mut auxiliary = Vec::new();
         for role in roles {
             let demand = self.demand(role).unwrap_or_default();
             let mut each = demand.iter().take(resources).copied().collect::<Vec<_>>();
             each.extend(self.columns.pooled(&demand, role));
-            beside.resize(each.len(), 0);
-            for (beside, amount) in beside.iter_mut().zip(each) {
-                *beside += amount * u64::from(role.min);
+            auxiliary.resize(each.len(), 0);
+            for (auxiliary, amount) in auxiliary.iter_mut().zip(each) {
+                *auxiliary += amount * u64::from(role.min);
             }
         }
-        beside
+        auxiliary
     }
 
     /// Returns node indices; `None` if a node is gone.

@@ -78,7 +78,7 @@ impl Job {
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub totals: Vec<u64>,
-    /// All columns before the permits.
+    /// All columns before those of eligibility.
     pub counted: usize,
     /// Per class, the allowed types; a room's last column is its class. Empty if all nodes allow all types.
     pub classes: Vec<Vec<bool>>,
@@ -298,8 +298,8 @@ impl Instance {
                 own * f64::from(job.min)
             } else {
                 let roles = roles_of(problem, job.index);
-                let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
-                shares.next().unwrap_or(0.0) - beside
+                let auxiliary = cluster.auxiliary_share(&problem.jobs[job.index], &roles);
+                shares.next().unwrap_or(0.0) - auxiliary
             };
         }
     }

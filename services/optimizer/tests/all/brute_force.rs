@@ -180,7 +180,7 @@ fn demand(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
         .collect()
 }
 
-fn beside(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
+fn auxiliary(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
     let is_role = |it: &&ProblemJob| it.role.as_ref().is_some_and(|role| role.of == job.job);
     let role = problem.jobs.iter().find(is_role);
     role.map_or_else(Vec::new, |role| {
@@ -213,7 +213,7 @@ impl<'a> Brute<'a> {
             weight: job.weight,
             floor: job.min,
             cap: Some(job.max),
-            beside: beside(job, problem),
+            auxiliary: auxiliary(job, problem),
         };
         let filled = fill(&totals, &heads().map(user).collect::<Vec<_>>());
         let mut shares = (0..).map(|index| filled.share(index));
@@ -264,7 +264,7 @@ impl<'a> Brute<'a> {
     fn held(&self, job: &ProblemJob, unit: &[f64]) -> f64 {
         let dominant = (0..unit.len()).rev();
         let dominant = dominant.max_by(|a, b| unit[*a].total_cmp(&unit[*b]));
-        let roles = beside(job, self.problem);
+        let roles = auxiliary(job, self.problem);
         let held = dominant.and_then(|k| Some(*roles.get(k)? as f64 / self.totals[k] as f64));
         held.unwrap_or(0.0)
     }

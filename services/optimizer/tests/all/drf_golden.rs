@@ -60,7 +60,7 @@ fn read(case: &Value) -> Case {
         weight: user["weight"].as_u64().map_or(1, |weight| weight as u32),
         floor: 0,
         cap: user["cap"].as_u64().map(|cap| cap as u32),
-        beside: Vec::new(),
+        auxiliary: Vec::new(),
     };
     Case {
         factors,
@@ -255,7 +255,7 @@ fn floors_come_first_and_a_floor_beyond_the_cluster_freezes_its_users() {
         weight: 1,
         floor,
         cap: Some(cap),
-        beside: Vec::new(),
+        auxiliary: Vec::new(),
     };
     let tasks = |users: &[User]| {
         let filled = drf::fill(&pool, users);

@@ -41,7 +41,7 @@ fn pools(positive: bool, capped: bool) -> impl Strategy<Value = (Vec<u64>, Vec<U
                 weight,
                 floor: 0,
                 cap,
-                beside: Vec::new(),
+                auxiliary: Vec::new(),
             },
         );
         let users = prop::collection::vec(user, users).prop_map(|users| {
@@ -359,7 +359,7 @@ fn two_thousand_users_with_awkward_demands() {
             weight: next(4) as u32,
             floor: 1,
             cap: Some(next(64) as u32 + 1),
-            beside: Vec::new(),
+            auxiliary: Vec::new(),
         })
         .collect();
     let totals = [24_000_000, 12_000_000_000_000, 4_000];

@@ -296,9 +296,10 @@ impl Tenant {
                 Some(Event::JobRefused(refused)) => {
                     Err(TenantError::refused(&refused.code, &refused.reason))
                 }
-                Some(Event::SubmissionsShed(shed)) => {
-                    let what = shed.verb.map_or("messages", |_| "measurements");
-                    let reason = format!("more than {} {what} a second; send fewer", shed.max_rate);
+                Some(Event::SubmissionsShed(refused)) => {
+                    let what = refused.verb.map_or("messages", |_| "measurements");
+                    let reason =
+                        format!("more than {} {what} a second; send fewer", refused.max_rate);
                     Err(TenantError::refused("too_fast", &reason))
                 }
                 Some(event) => Ok(event),

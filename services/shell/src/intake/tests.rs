@@ -30,9 +30,9 @@ impl State {
                     let stand = self.0.entry(it.tenant.clone()).or_default();
                     stand.record(&it.verb, it.sequence, it.at);
                 }
-                Taken::Shed(tenant, shed) => {
+                Taken::RateLimited(tenant, rate_limited) => {
                     let stand = self.0.entry(tenant.clone()).or_default();
-                    (stand.last, stand.at) = (shed.last, shed.until);
+                    (stand.last, stand.at) = (rate_limited.last, rate_limited.until);
                 }
             }
         }
@@ -56,7 +56,7 @@ const FEW: Rates = Rates {
 fn sequences(taken: &[Taken]) -> Vec<u64> {
     let received = taken.iter().filter_map(|it| match it {
         Taken::Received(it) => Some(it.sequence),
-        Taken::Shed(..) => None,
+        Taken::RateLimited(..) => None,
     });
     received.collect()
 }
@@ -147,7 +147,7 @@ fn what_comes_too_fast_is_one_event_a_window() {
     state.fold(&taken);
     assert_eq!(take(&mut lines, &state, 999), (vec![], Some(at(1_000))));
     let (taken, wake) = take(&mut lines, &state, 1_000);
-    let shed = Shed {
+    let rate_limited = RateLimited {
         first: 6,
         last: 100,
         count: 95,
@@ -158,7 +158,10 @@ fn what_comes_too_fast_is_one_event_a_window() {
     };
     assert_eq!(
         (taken.clone(), wake),
-        (vec![Taken::Shed("flood".to_owned(), shed)], None)
+        (
+            vec![Taken::RateLimited("flood".to_owned(), rate_limited)],
+            None
+        )
     );
     state.fold(&taken);
     lines.push(arrival(101, "flood", 1_001));
@@ -181,11 +184,17 @@ fn measurements_have_a_rate_of_their_own() {
     // A refusal precedes later messages and does not use up their rate.
     let (taken, wake) = take(&mut lines, &state, 100);
     assert_eq!((sequences(&taken), wake), (vec![1, 2, 51, 52, 53], None));
-    let Some(Taken::Shed(_, shed)) = taken.get(2) else {
+    let Some(Taken::RateLimited(_, rate_limited)) = taken.get(2) else {
         panic!("{taken:?}");
     };
-    assert_eq!((shed.first, shed.last, shed.count), (3, 50, 48));
-    assert!(shed.measured && shed.max_rate == 2, "{shed:?}");
+    assert_eq!(
+        (rate_limited.first, rate_limited.last, rate_limited.count),
+        (3, 50, 48)
+    );
+    assert!(
+        rate_limited.measured && rate_limited.max_rate == 2,
+        "{rate_limited:?}"
+    );
     state.fold(&taken);
     // One event per window for both kinds.
     (54..=55).for_each(|n| lines.push(arrival(n, "ads", n)));
@@ -199,10 +208,13 @@ fn measurements_have_a_rate_of_their_own() {
     assert_eq!((sequences(&taken), wake), (vec![54, 55], Some(at(1_000))));
     state.fold(&taken);
     let (taken, _) = take(&mut lines, &state, 1_000);
-    let [Taken::Shed(_, shed)] = &taken[..] else {
+    let [Taken::RateLimited(_, rate_limited)] = &taken[..] else {
         panic!("{taken:?}");
     };
-    assert_eq!((shed.first, shed.last, shed.measured), (56, 99, false));
+    assert_eq!(
+        (rate_limited.first, rate_limited.last, rate_limited.measured),
+        (56, 99, false)
+    );
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl ClusterState {
         if let Some(job) = self.jobs.get_mut(&event.job) {
             job.start_faults = StartFaults::default();
             // A started job needs only its minimum: another allocation may shrink the job.
-            let least = job.beside.containers(job.containers.min);
+            let least = job.auxiliary.containers(job.containers.min);
             let started_whole = job.containers.start() > job.containers.min;
             if started_whole && job.is_adjustable() && event.containers > least {
                 self.last_trigger = self.sequence;
@@ -133,7 +133,7 @@ impl ClusterState {
             });
             let next = job.assignment.iter_mut();
             next.for_each(|it| {
-                it.displaced |= !self.nodes.take((&job.needs, &job.beside), it);
+                it.displaced |= !self.nodes.take((&job.needs, &job.auxiliary), it);
             });
             let stays = job.assignment.as_ref().filter(|to| !to.displaced);
             if stays.is_none() {

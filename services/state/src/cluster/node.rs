@@ -102,7 +102,7 @@ impl ClusterState {
             return;
         };
         let workers = Workers {
-            containers: job.beside.workers(event.containers),
+            containers: job.auxiliary.workers(event.containers),
             apart: job.is_apart(),
         };
         let of = (workers, &job.demand);

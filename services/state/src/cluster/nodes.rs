@@ -68,7 +68,7 @@ impl ClusterState {
     pub(super) fn relabelled(&mut self) {
         let nodes = &self.nodes;
         let is_forbidden = |job: &Job| {
-            let needs = (&job.needs, &job.beside);
+            let needs = (&job.needs, &job.auxiliary);
             job.assignment.as_ref().is_some_and(|assignment| {
                 let mut places = assignment.places.values();
                 !nodes.allow(needs, assignment)
@@ -82,7 +82,7 @@ impl ClusterState {
             let life = job.life.as_ref();
             let life = life.filter(|life| life.incarnation == assignment.incarnation);
             let Some(life) = life else {
-                let needs = (&job.needs, &job.beside);
+                let needs = (&job.needs, &job.auxiliary);
                 if !assignment.displaced && !self.nodes.allow(needs, assignment) {
                     assignment.displaced = true;
                     self.last_trigger = self.sequence;

@@ -89,7 +89,7 @@ impl ClusterState {
         }
         for (id, mut assignment) in created {
             if let Some(job) = self.jobs.get_mut(id) {
-                assignment.displaced = !self.nodes.take((&job.needs, &job.beside), &assignment);
+                assignment.displaced = !self.nodes.take((&job.needs, &job.auxiliary), &assignment);
                 let leaves_devices = |before: &Assignment| {
                     let kept: BTreeSet<_> = assignment.gpus().collect();
                     before.gpus().any(|device| !kept.contains(&device))

@@ -18,7 +18,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 21;
+    const VERSION: u32 = 22;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -53,22 +53,22 @@ impl Fold for Queues {
                     tenant.queued.add(&job.smallest());
                     tenant.queued_bytes += job.bytes;
                 }
-                Stand::Released { hopeless, .. } => {
-                    if *hopeless && !self.hopeless.contains(id) {
+                Stand::Released { unschedulable, .. } => {
+                    if *unschedulable && !self.unschedulable.contains(id) {
                         return Err(format!("{id} counts for nothing, and is not listed so"));
                     }
                     live += 1;
                     tenant.count_in(job);
                     if job.urgency == Urgency::Training {
                         let held = by_class.entry(job.class).or_default();
-                        held.add_job(&job.beside, &job.demand, job.firm());
+                        held.add_job(&job.auxiliary, &job.demand, job.non_preemptible());
                     }
                 }
                 Stand::Held { .. } => {
                     tenant.held += 1;
                     tenant.queued_bytes += job.bytes;
                 }
-                Stand::Doomed { .. } => {}
+                Stand::DependencyFailed { .. } => {}
             }
         }
         for (name, tenant) in &self.tenants {
@@ -77,7 +77,7 @@ impl Fold for Queues {
                 && tenant.queued == again.queued
                 && tenant.queued_bytes == again.queued_bytes
                 && tenant.runs == again.runs
-                && tenant.firm == again.firm
+                && tenant.non_preemptible == again.non_preemptible
                 && tenant.containers == again.containers
                 && (tenant.released, tenant.weights) == (again.released, again.weights)
                 && (tenant.held, tenant.waits.queued) == (again.held, again.order.len() as u64);
@@ -107,7 +107,7 @@ impl Queues {
         // New bounds may make jobs schedulable.
         for id in above {
             if self.above(&id).is_none() {
-                self.set_hopeless(&id, false);
+                self.set_unschedulable(&id, false);
             }
         }
         match event?.by_writer() {
@@ -137,8 +137,8 @@ impl Queues {
                 | Event::TenantGranted(_)
                 | Event::TenantRemoved(_),
             ) => {
-                let hopeless = self.hopeless.iter();
-                let above = hopeless.filter(|id| self.above(id).is_some());
+                let unschedulable = self.unschedulable.iter();
+                let above = unschedulable.filter(|id| self.above(id).is_some());
                 above.cloned().collect()
             }
             _ => Vec::new(),
@@ -202,18 +202,18 @@ impl Queues {
             dependents.insert(event.job.clone());
         }
         let stand = match failed {
-            Some(by) => Stand::Doomed {
+            Some(by) => Stand::DependencyFailed {
                 by: by.clone(),
                 at: sequence,
             },
             None => Stand::Held { unmet },
         };
         if failed.is_some() {
-            self.doomed.insert(event.job.clone(), sequence);
+            self.dependency_failed.insert(event.job.clone(), sequence);
         }
         let job = QueueJob {
             demand: event.spec.demand.clone(),
-            beside: AuxiliaryRoles::of(&event.spec),
+            auxiliary: AuxiliaryRoles::of(&event.spec),
             weight: event.spec.weight,
             containers: event.spec.containers,
             adjustable: event.spec.adjustable(),
@@ -349,7 +349,7 @@ impl Queues {
             job.stand = Stand::Released {
                 at: now,
                 given: 0,
-                hopeless: false,
+                unschedulable: false,
             };
         });
         self.list_limited(&event.job);
@@ -422,27 +422,27 @@ impl Queues {
         }
     }
 
-    fn set_hopeless(&mut self, id: &JobId, is_hopeless: bool) {
-        if is_hopeless {
-            self.hopeless.insert(id.clone())
+    fn set_unschedulable(&mut self, id: &JobId, is_unschedulable: bool) {
+        if is_unschedulable {
+            self.unschedulable.insert(id.clone())
         } else {
-            self.hopeless.remove(id)
+            self.unschedulable.remove(id)
         };
         self.update(id, |job| {
-            if let Stand::Released { hopeless, .. } = &mut job.stand {
-                *hopeless = is_hopeless;
+            if let Stand::Released { unschedulable, .. } = &mut job.stand {
+                *unschedulable = is_unschedulable;
             }
         });
     }
 
     /// A decision lists every waiting job with a reason.
     pub(super) fn wait(&mut self, waiting: &[Waiting]) {
-        let hopeless = waiting.iter().filter(|it| it.is_hopeless());
-        let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
-        let changed = self.hopeless.symmetric_difference(&hopeless);
+        let unschedulable = waiting.iter().filter(|it| it.is_unschedulable());
+        let unschedulable: BTreeSet<JobId> = unschedulable.map(|it| it.job.clone()).collect();
+        let changed = self.unschedulable.symmetric_difference(&unschedulable);
         let changed: Vec<JobId> = changed.cloned().collect();
         for id in &changed {
-            self.set_hopeless(id, hopeless.contains(id));
+            self.set_unschedulable(id, unschedulable.contains(id));
         }
     }
 
@@ -454,8 +454,8 @@ impl Queues {
         self.sums().count(id, &job, false);
         self.passed_over.remove(id);
         self.limited.remove(id);
-        self.hopeless.remove(id);
-        self.doomed.remove(id);
+        self.unschedulable.remove(id);
+        self.dependency_failed.remove(id);
         if let Some(until) = job.queued_until() {
             self.expiring.remove(&(until, id.clone()));
         }
@@ -479,7 +479,7 @@ impl Queues {
                 self.durations.count += 1;
                 self.durations.total_us += u64::try_from(ran_us).unwrap_or(0);
             }
-            Stand::Released { .. } | Stand::Doomed { .. } => {}
+            Stand::Released { .. } | Stand::DependencyFailed { .. } => {}
         }
         if !success {
             self.failed.push_back(id.clone());
@@ -493,22 +493,22 @@ impl Queues {
     }
 
     fn dependency_ended(&mut self, id: &JobId, dependency: &JobId, at: Sequence, success: bool) {
-        let mut doomed = false;
+        let mut dependency_failed = false;
         let until = self.jobs.get(id).and_then(QueueJob::queued_until);
         self.update(id, |job| {
             if let Stand::Held { unmet } = &mut job.stand {
                 unmet.remove(dependency);
-                doomed = !success;
+                dependency_failed = !success;
             }
-            if doomed {
-                job.stand = Stand::Doomed {
+            if dependency_failed {
+                job.stand = Stand::DependencyFailed {
                     by: dependency.clone(),
                     at,
                 };
             }
         });
-        if doomed {
-            self.doomed.insert(id.clone(), at);
+        if dependency_failed {
+            self.dependency_failed.insert(id.clone(), at);
             if let Some(until) = until {
                 self.expiring.remove(&(until, id.clone()));
             }

@@ -51,7 +51,7 @@ pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueJob {
     pub demand: Amounts,
-    pub beside: AuxiliaryRoles,
+    pub auxiliary: AuxiliaryRoles,
     pub weight: u32,
     pub containers: Containers,
     /// Resizable while running.
@@ -85,7 +85,7 @@ pub enum Stand {
         unmet: BTreeSet<JobId>,
     },
     /// A dependency failed; admission cancels the job.
-    Doomed {
+    DependencyFailed {
         by: JobId,
         /// The dependency's end, or this job's later admission.
         at: Sequence,
@@ -100,7 +100,7 @@ pub enum Stand {
         /// By the newest allocation.
         given: u32,
         /// Unschedulable: too large for the empty nodes or the tenant's bounds.
-        hopeless: bool,
+        unschedulable: bool,
     },
 }
 
@@ -120,29 +120,32 @@ impl QueueJob {
     /// nothing more.
     #[must_use]
     pub fn held(&self) -> u64 {
-        let (given, hopeless) = match self.stand {
+        let (given, unschedulable) = match self.stand {
             Stand::Released {
-                given, hopeless, ..
-            } => (given, hopeless),
+                given,
+                unschedulable,
+                ..
+            } => (given, unschedulable),
             _ => (0, false),
         };
-        if self.on_hold || self.over_budget || hopeless {
+        if self.on_hold || self.over_budget || unschedulable {
             u64::from(given)
         } else {
-            u64::from(given.max(self.beside.containers(self.containers.min)))
+            u64::from(given.max(self.auxiliary.containers(self.containers.min)))
         }
     }
 
     /// Returns the smallest partition's amounts.
     #[must_use]
     pub fn smallest(&self) -> Amounts {
-        self.beside.partition(&self.demand, self.containers.start())
+        self.auxiliary
+            .partition(&self.demand, self.containers.start())
     }
 
     /// Returns the smallest partition's containers.
     #[must_use]
     pub fn smallest_containers(&self) -> u64 {
-        u64::from(self.beside.containers(self.containers.start()))
+        u64::from(self.auxiliary.containers(self.containers.start()))
     }
 
     /// Returns the end of a bounded wait.
@@ -155,9 +158,9 @@ impl QueueJob {
 
     /// Returns the non-preemptible containers.
     #[must_use]
-    pub fn firm(&self) -> u64 {
+    pub fn non_preemptible(&self) -> u64 {
         if self.adjustable && self.urgency == Urgency::Training {
-            u64::from(self.beside.containers(self.containers.min)).min(self.held())
+            u64::from(self.auxiliary.containers(self.containers.min)).min(self.held())
         } else {
             self.held()
         }
@@ -182,11 +185,11 @@ pub struct Queues {
     pub tenants: BTreeMap<TenantId, TenantQueue>,
     pub jobs: BTreeMap<JobId, QueueJob>,
     /// To be cancelled, with the dependency's end.
-    pub doomed: BTreeMap<JobId, Sequence>,
+    pub dependency_failed: BTreeMap<JobId, Sequence>,
     pub limited: BTreeSet<JobId>,
     /// Bounded waits, by their end.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
-    pub hopeless: BTreeSet<JobId>,
+    pub unschedulable: BTreeSet<JobId>,
     /// Overtaken blocked heads, since when.
     pub passed_over: BTreeMap<JobId, Timestamp>,
     /// Wins the next tie.
@@ -255,10 +258,10 @@ impl Queues {
         let mut amounts = Amounts::new();
         if matches!(job.stand, Stand::Released { .. }) {
             let containers = match self.cluster.policy.allocation {
-                Allocation::Dorm => job.firm(),
+                Allocation::Dorm => job.non_preemptible(),
                 _ => job.held(),
             };
-            job.beside.add_to(&mut amounts, &job.demand, containers);
+            job.auxiliary.add_to(&mut amounts, &job.demand, containers);
         }
         amounts
     }
@@ -280,7 +283,7 @@ impl Queues {
     #[must_use]
     pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
         let job = self.jobs.get(id)?;
-        let one = (&job.demand, &job.beside);
+        let one = (&job.demand, &job.auxiliary);
         self.cluster
             .tenants
             .above(id.tenant(), one, job.containers.start())

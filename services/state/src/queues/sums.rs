@@ -11,10 +11,11 @@ use crate::total::Total;
 
 impl TenantQueue {
     pub(super) fn count_in(&mut self, job: &QueueJob) {
-        self.runs.add_job(&job.beside, &job.demand, job.held());
-        self.firm.add_job(&job.beside, &job.demand, job.firm());
+        self.runs.add_job(&job.auxiliary, &job.demand, job.held());
+        self.non_preemptible
+            .add_job(&job.auxiliary, &job.demand, job.non_preemptible());
         self.containers.0 += job.held();
-        self.containers.1 += job.firm();
+        self.containers.1 += job.non_preemptible();
         self.released += 1;
         self.weights += u64::from(job.weight);
     }
@@ -25,13 +26,18 @@ impl TenantQueue {
     }
 
     pub(super) fn count_out(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
-        let beside = &job.beside;
-        self.runs.subtract_job(beside, &job.demand, job.held());
-        self.firm.subtract_job(beside, &job.demand, job.firm());
+        let auxiliary = &job.auxiliary;
+        self.runs.subtract_job(auxiliary, &job.demand, job.held());
+        self.non_preemptible
+            .subtract_job(auxiliary, &job.demand, job.non_preemptible());
         let of = |what: &'static str| move || format!("{what} of {} without {id}", id.tenant());
-        let (held, firm) = &mut self.containers;
+        let (held, non_preemptible) = &mut self.containers;
         found.take(held, job.held(), of("the containers"));
-        found.take(firm, job.firm(), of("the firm containers"));
+        found.take(
+            non_preemptible,
+            job.non_preemptible(),
+            of("the non-preemptible containers"),
+        );
         found.take(&mut self.released, 1, of("the released jobs"));
         found.take(&mut self.weights, u64::from(job.weight), of("the weights"));
     }
@@ -52,9 +58,9 @@ impl Sums<'_> {
         }
         let held = self.by_class.entry(job.class).or_default();
         if inwards {
-            held.add_job(&job.beside, &job.demand, job.firm())
+            held.add_job(&job.auxiliary, &job.demand, job.non_preemptible())
         } else {
-            held.subtract_job(&job.beside, &job.demand, job.firm())
+            held.subtract_job(&job.auxiliary, &job.demand, job.non_preemptible())
         }
         if held.is_empty() {
             self.by_class.remove(&job.class);
@@ -63,11 +69,11 @@ impl Sums<'_> {
 
     /// Counts a job in, or out before a change.
     pub(super) fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
-        let start = u64::from(job.beside.containers(job.containers.start()));
+        let start = u64::from(job.auxiliary.containers(job.containers.start()));
         let amount = match job.stand {
             Stand::Queued { .. } => Some(start),
             Stand::Released { .. } => Some(job.held()),
-            Stand::Held { .. } | Stand::Doomed { .. } => None,
+            Stand::Held { .. } | Stand::DependencyFailed { .. } => None,
         };
         let Some(tenant) = self.tenants.get_mut(id.tenant()) else {
             return;
@@ -75,13 +81,15 @@ impl Sums<'_> {
         match &job.stand {
             Stand::Queued { .. } if inwards => {
                 tenant.order.insert((job.order(), id.clone()));
-                tenant.queued.add_job(&job.beside, &job.demand, start);
+                tenant.queued.add_job(&job.auxiliary, &job.demand, start);
                 tenant.queued_bytes += job.bytes;
             }
             Stand::Queued { .. } => {
                 tenant.order.remove(&(job.order(), id.clone()));
                 tenant.take_bytes(id, job, self.found);
-                tenant.queued.subtract_job(&job.beside, &job.demand, start);
+                tenant
+                    .queued
+                    .subtract_job(&job.auxiliary, &job.demand, start);
             }
             Stand::Released { .. } => {
                 if inwards {
@@ -100,15 +108,15 @@ impl Sums<'_> {
                 let of = || format!("the waiting jobs of {} without {id}", id.tenant());
                 self.found.take(&mut tenant.held, 1, of);
             }
-            Stand::Doomed { .. } => {}
+            Stand::DependencyFailed { .. } => {}
         }
         match amount {
             Some(amount) if inwards => {
-                self.asked.add_job(&job.beside, &job.demand, amount);
+                self.asked.add_job(&job.auxiliary, &job.demand, amount);
                 *self.live += 1;
             }
             Some(amount) => {
-                self.asked.subtract_job(&job.beside, &job.demand, amount);
+                self.asked.subtract_job(&job.auxiliary, &job.demand, amount);
                 let of = || format!("the live jobs without {id}");
                 self.found.take(self.live, 1, of);
             }

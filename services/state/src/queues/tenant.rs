@@ -86,7 +86,7 @@ pub struct TenantQueue {
     /// Held by released jobs.
     pub runs: Total,
     /// The non-preemptible part of `runs`.
-    pub firm: Total,
+    pub non_preemptible: Total,
     /// All, and non-preemptible ones.
     pub containers: (u64, u64),
     pub released: u64,
@@ -109,7 +109,7 @@ impl TenantQueue {
     #[must_use]
     pub fn certain(&self, policy: &Policy) -> &Total {
         match policy.allocation {
-            Allocation::Dorm => &self.firm,
+            Allocation::Dorm => &self.non_preemptible,
             _ => &self.runs,
         }
     }

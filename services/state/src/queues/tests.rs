@@ -37,7 +37,7 @@ fn a_job_is_counted_where_it_stands() {
     );
     // … unless the job cannot be resized.
     assert_eq!(
-        queues.tenants["ads"].firm.amounts().to_string(),
+        queues.tenants["ads"].non_preemptible.amounts().to_string(),
         "cpu=6,memory=24Gi"
     );
     history.complete("ads/a");

@@ -138,8 +138,8 @@ impl Of<'_> {
 
     fn quota(&self, spec: &JobSpec) -> Option<Fix> {
         let is = self.configured();
-        let beside = AuxiliaryRoles::of(spec);
-        let smallest = beside.partition(&spec.demand, spec.containers.start());
+        let auxiliary = AuxiliaryRoles::of(spec);
+        let smallest = auxiliary.partition(&spec.demand, spec.containers.start());
         let short = is
             .quota
             .iter()
@@ -256,10 +256,10 @@ impl Of<'_> {
     }
 
     fn node(&self, spec: &JobSpec) -> Fix {
-        let beside = AuxiliaryRoles::of(spec);
+        let auxiliary = AuxiliaryRoles::of(spec);
         // Any role may be the one that fits nowhere, so the maxima count.
         let mut capacity = spec.demand.clone();
-        for part in beside.parts() {
+        for part in auxiliary.parts() {
             for (resource, amount) in part.demand.iter() {
                 let most = amount.max(capacity.get(resource));
                 capacity.set(resource.clone(), most);

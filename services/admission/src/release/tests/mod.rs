@@ -1,13 +1,13 @@
 //! Tests of the release order.
 //!
 //! - `classes`, `fair`: priority classes, DRF
-//! - `hopeless`, `nodes`, `short`: unschedulable jobs, capacity by node, time limits
+//! - `unschedulable`, `nodes`, `short`: unschedulable jobs, capacity by node, time limits
 
 mod classes;
 mod fair;
-mod hopeless;
 mod nodes;
 mod short;
+mod unschedulable;
 
 use dormouse_messages::events::{
     AllocationUnchanged, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, Outcome,

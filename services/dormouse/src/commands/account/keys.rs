@@ -49,14 +49,14 @@ pub fn file(folder: &Path, name: &str) -> PathBuf {
 
 /// Writes atomically: clients may read the file at any moment.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let beside = path.with_extension("new");
+    let temporary = path.with_extension("new");
     let written = || {
         let mut options = std::fs::OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&beside)?;
+        let mut file = options.open(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&beside, path)
+        std::fs::rename(&temporary, path)
     };
     written().with_context(|| path.display().to_string())
 }

@@ -164,8 +164,8 @@ fn of(event: &Event) -> Option<Became> {
 }
 
 /// Returns the error for a tenant beyond its rate.
-pub fn too_fast(shed: &SubmissionsShed) -> Coded {
-    let (tenant, rate) = (&shed.tenant, shed.max_rate);
+pub fn too_fast(refused: &SubmissionsShed) -> Coded {
+    let (tenant, rate) = (&refused.tenant, refused.max_rate);
     let twice = rate.saturating_mul(2);
     Coded::new(
         "too_fast",

@@ -14,10 +14,10 @@ fn file(document: &Value) -> Option<PathBuf> {
     Some(PathBuf::from(file))
 }
 
-/// Makes the file's path absolute, from `beside`.
-pub fn resolve(document: &mut Value, beside: &Path) {
+/// Makes the file's path absolute, from `base`.
+pub fn resolve(document: &mut Value, base: &Path) {
     if let Some(file) = file(document) {
-        let file = beside.join(file);
+        let file = base.join(file);
         let file = std::path::absolute(&file).unwrap_or(file);
         document["python"]["requirements"] = file.display().to_string().into();
     }

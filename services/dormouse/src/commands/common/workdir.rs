@@ -15,11 +15,11 @@ use crate::pack::{Pack, pack};
 #[derive(Debug, Default)]
 pub struct Packs(BTreeMap<String, Pack>);
 
-/// Makes the document's paths absolute, from `beside`.
-pub fn resolve(document: &mut Value, beside: &Path) {
-    requirements::resolve(document, beside);
+/// Makes the document's paths absolute, from `base`.
+pub fn resolve(document: &mut Value, base: &Path) {
+    requirements::resolve(document, base);
     if let Some(folder) = document.get("workdir").and_then(Value::as_str) {
-        let folder = beside.join(folder);
+        let folder = base.join(folder);
         let folder = std::path::absolute(&folder).unwrap_or(folder);
         document["workdir"] = folder.display().to_string().into();
     }

@@ -116,7 +116,7 @@ pub fn intake() -> IntakeOf<IntakeState> {
             (stand.unwrap_or_default(), rates)
         },
         received: |_, arrival| received(arrival),
-        shed: |_, _| unreachable!("nobody has a rate"),
+        rate_limited: |_, _| unreachable!("nobody has a rate"),
     }
 }
 
