@@ -13,7 +13,7 @@ use crate::steps::Steps;
 use crate::timelines::Metric;
 use dormouse_state::ClusterState;
 
-/// The newest scores, of which the timelines show means.
+/// The newest scores; the timelines show their means.
 const SCORES: usize = 500;
 
 /// Forecasts kept of one job; the newest replaces the last.

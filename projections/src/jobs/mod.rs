@@ -122,7 +122,7 @@ impl Request {
         }
     }
 
-    /// Returns the amounts of so many containers, roles included.
+    /// Returns the amounts of `containers` containers, roles included.
     #[must_use]
     pub fn amounts(&self, containers: u32) -> Amounts {
         let mut amounts = Amounts::new();

@@ -165,7 +165,7 @@ pub struct JobDetail {
     /// Set if the policy prices several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
-    /// The curve by which the policy values the job's containers.
+    /// The policy values the job's containers by this curve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<SpeedRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +186,7 @@ pub struct RoleRow {
 pub struct Spread {
     /// Fraction of speed lost.
     pub crossing: f64,
-    /// It was measured; else it is `objective.crossing`.
+    /// True if measured; false if from `objective.crossing`.
     #[serde(default)]
     pub measured: bool,
     /// Equally fast containers on one node.

@@ -72,7 +72,7 @@ pub struct TenantRow {
 pub struct BudgetRow {
     pub budget: TenantBudget,
     pub level: BudgetLevel,
-    /// The resource of which most is used.
+    /// The resource with the largest used part.
     pub resource: String,
     pub percent: u64,
     /// Used hours, and those of the period, for a person.

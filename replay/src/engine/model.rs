@@ -10,7 +10,7 @@ pub enum Scaling {
     Linear,
     /// The speed of 1, 2, … containers; the last one holds for more.
     Table(Vec<f64>),
-    /// Of 1, 2, … containers on as few nodes as they need, `per_node` on each, and on more nodes.
+    /// Speeds by 1, 2, … containers: packed on as few nodes as possible, `per_node` on each, or spread over more.
     Placed {
         packed: Vec<f64>,
         spread: Vec<f64>,

@@ -82,7 +82,7 @@ fn a_used_budget_holds_the_queue_until_the_next_period() {
     assert!((57_600.0..57_601.0).contains(&open), "{found:?}");
     let released = when(&engine, "ads/late", "released").expect("released");
     assert!(released >= 57_600.0, "{released}");
-    // What runs goes on.
+    // Running jobs go on.
     assert_eq!(containers(&engine, "ads/a", 20_000), 4);
 }
 

@@ -137,7 +137,7 @@ fn jobs_that_say_that_little_is_left_pass_the_others() {
     assert!(after < 0.99 * before, "{after} s instead of {before} s");
 }
 
-/// Of three jobs of two containers on nodes of three, one is on both nodes.
+/// Three jobs of two containers fill two nodes of three, so one job is on both nodes.
 #[test]
 fn the_loss_on_several_nodes_is_measured() {
     let job = |name: &str| {

@@ -1,4 +1,4 @@
-//! What-if on simulated logs: an unchanged fork repeats the log, and a changed policy matches its real
+//! Tests of forked logs: an unchanged fork repeats the log, and a changed policy matches its real
 //! run.
 
 mod failures;

@@ -281,7 +281,7 @@ mod tests {
         fill(&mut state, Fill::Filling);
         assert_eq!(state.stand("ads").1.submissions, None);
         assert_eq!(said(&mut state, 5, "submit", &job("d")), "job.admitted");
-        // It came while the log was full.
+        // This submission came while the log was full.
         let refused = crate::limits::check_sender(&state, &"ads".parse().expect("valid"), &cut);
         assert!(refused.is_err_and(|it| it.reason.contains("when this was submitted")));
     }

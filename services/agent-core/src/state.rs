@@ -166,7 +166,6 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     pub sequence: Sequence,
-    /// Checkpoint.
     pub resumed_from: Option<String>,
 }
 

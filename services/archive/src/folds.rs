@@ -16,7 +16,7 @@ use crate::manifest::Manifest;
 #[derive(Debug, Clone, Default)]
 pub struct Folds {
     pub states: States,
-    /// Of every node; an agent cuts its own.
+    /// The state of every node; an agent cuts out its own.
     pub agents: AgentState,
     pub routes: Routes,
     pub hooks: Hooks,

@@ -230,7 +230,7 @@ impl Work {
         }
     }
 
-    /// Seals what is due, and trims what is no longer needed.
+    /// Seals due segments, and trims archived ones.
     async fn look(&mut self, wanted: &Wanted) -> Result<(), ArchiveError> {
         let head = self.log.head().await?;
         let room = self.measure(wanted).await?;

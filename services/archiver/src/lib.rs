@@ -27,7 +27,7 @@ const STATES_KEPT: usize = 2;
 /// Leaves time to archive: a day's growth of a log that is kept for a week, about.
 const FILLING_PERCENT: u64 = 70;
 
-/// The rest is a reserve for the events of what runs.
+/// The rest is a reserve for the events of running jobs.
 const FULL_PERCENT: u64 = 85;
 
 /// A level ends so far below its bound, so that it does not come and go.

@@ -53,7 +53,7 @@ use dormouse_sandbox::procfs;
 use output::Copying;
 use pauses::Pauses;
 
-/// Where an engine of this machine listens by default.
+/// The default socket of this machine's engine.
 const SOCKET: &str = "/var/run/docker.sock";
 
 const RETRY: Duration = Duration::from_millis(500);

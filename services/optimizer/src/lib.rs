@@ -1,7 +1,7 @@
 //! Decides how many containers each job has on each node: DRF shares, then P2.
 //!
 //! [`solve()`] is a pure function of a [`Problem`] and never fails: keeping the present allocation is always
-//! an answer. The policy `dorm` stands on floors, each of which uses only those below:
+//! an answer. The policy `dorm` consists of floors; each uses only lower ones:
 //!
 //! - `explain`: why a job has no more;
 //! - `drive`: the participants, then the stages that search P2 (Dorm, Sun et al. 2017, section IV), until the

@@ -109,7 +109,7 @@ impl LeaseTable {
         self.lock().lost(expected, ttl, Instant::now())
     }
 
-    /// Returns the events by which `known` becomes the builds of the living processes.
+    /// Returns the events that turn `known` into the builds of the living processes.
     #[must_use]
     pub fn builds(&self, known: &BTreeMap<String, Build>) -> Vec<Event> {
         self.lock().builds(known, Instant::now())

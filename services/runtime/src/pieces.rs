@@ -1,5 +1,5 @@
 //! Messages of a stream with one message a subject, read by direct requests, since agents may create no
-//! consumer. `code` and `states` store what is larger than a message in pieces.
+//! consumer. `code` and `states` store larger values in pieces.
 
 use std::collections::BTreeMap;
 

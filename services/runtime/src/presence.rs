@@ -36,7 +36,7 @@ pub(crate) fn process(key: &str) -> Option<String> {
     }
 }
 
-/// Returns the events by which `known` becomes `living`.
+/// Returns the events that turn `known` into `living`.
 pub(crate) fn changes(
     known: &BTreeMap<String, Build>,
     living: &BTreeMap<String, &Build>,

@@ -1,4 +1,4 @@
-//! How much room the log has left.
+//! The log's free capacity.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use crate::log::Log;
 const BYTES: &str = "dormouse_log_bytes";
 const MOST: &str = "dormouse_log_most_bytes";
 
-/// What the log takes, and its tightest bound.
+/// The log's size and its tightest bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogRoom {
     pub messages: u64,
-    /// What counts against the bound.
+    /// Bytes that count against the bound.
     pub bytes: u64,
     /// 0 without a bound.
     pub most_bytes: u64,
@@ -29,7 +29,7 @@ pub struct LogRoom {
     pub held: (Timestamp, Timestamp),
 }
 
-/// What bounds a log beside its broker.
+/// Bounds of a log other than its broker's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bounds<'a> {
     pub policy_bytes: Option<u64>,

@@ -122,7 +122,7 @@ impl Log {
             from = self.shown_to() => from,
             () = shutdown.cancelled() => return Ok(()),
         };
-        // What is trimmed is not shown any more.
+        // Trimmed events are not shown.
         let from = from.max(Sequence(self.first().0 - 1));
         tracing::debug!(%from, "showing tenants what is new");
         let mut events = self.follow(from.next());

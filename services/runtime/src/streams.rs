@@ -59,7 +59,7 @@ fn plain() -> Config {
 }
 
 /// Returns the log: overflow is refused, single events are never deleted, and only the archiver's account may
-/// purge what is archived.
+/// purge archived events.
 pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.log_stream(),

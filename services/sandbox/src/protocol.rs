@@ -52,7 +52,7 @@ pub struct Settings {
     pub groups: Option<String>,
     /// The view of every sandbox. `None`: no sandboxes.
     pub view: Option<HostView>,
-    /// Arguments with which this program ends an engine's containers. `None`: the containers are the
+    /// This program's arguments to end an engine's containers. `None`: the containers are the
     /// supervisor's own.
     pub engine: Option<Vec<String>>,
 }

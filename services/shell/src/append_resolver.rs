@@ -335,7 +335,7 @@ mod tests {
         settle.sent(AppendResult::Stored(Sequence(12)));
         settle.begin();
         assert_eq!(settle.next_step(), Step::Send(Sequence(12)));
-        // A leader that is behind does not trim what is there.
+        // A lagging leader does not trim present events.
         settle.sent(AppendResult::Conflict);
         settle.found(None);
         settle.last(Some(Sequence(0)));

@@ -1,7 +1,7 @@
-//! The decider's input: carries out what the log asks of Slurm, and observes what Slurm does.
+//! The decider's input: carries out the log's requests to Slurm, and observes Slurm.
 //!
-//! 1. `observe` shows the folded allocations to a task, and returns what the log does not know yet.
-//! 2. The task lists the jobs of the log at Slurm, submits and cancels what is missing, and lists again later.
+//! 1. `observe` shows the folded allocations to a task, and returns news for the log.
+//! 2. The task lists the jobs of the log at Slurm, submits missing jobs, cancels others, and lists again later.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Options {
 
 type Key = (QueueId, u64);
 
-/// What Slurm says of an allocation.
+/// An allocation in Slurm's view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Job(u64, Standing),
@@ -276,7 +276,7 @@ impl Work {
     async fn look(&mut self, wanted: &AllWanted) -> Result<(), SlurmError> {
         let prefix = self.options.prefix();
         let listed = self.slurm.list(&prefix).await?;
-        // Of two jobs of a name, the newer one counts.
+        // The newer of two jobs with one name counts.
         let listed: BTreeMap<&str, &Listed> =
             listed.iter().map(|it| (it.name.as_str(), it)).collect();
         for (key, wish) in wanted {

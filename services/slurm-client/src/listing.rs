@@ -5,7 +5,7 @@ use dormouse_messages::Timestamp;
 /// Job, state, start, end, reason, nodes and at last the name, which may hold anything.
 pub const FORMAT: &str = "%i|%T|%S|%e|%r|%N|%j";
 
-/// What Slurm says of a job.
+/// A job in Slurm's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     pub name: String,

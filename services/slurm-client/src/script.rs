@@ -15,7 +15,7 @@ pub struct Keys {
     pub are_creds: bool,
 }
 
-/// How agents are started on the nodes.
+/// Settings of the agents that a job of Slurm starts.
 #[derive(Debug, Clone)]
 pub struct Agents {
     /// The program, at the same path on every node.

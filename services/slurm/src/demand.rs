@@ -14,7 +14,7 @@ const JOBS_NAMED: usize = 4;
 /// Waiting jobs looked at, so that a long queue of jobs does not make each event expensive.
 const JOBS_READ: usize = 1_000;
 
-/// What waiting jobs ask of each queue.
+/// The waiting jobs' demand on each queue.
 pub struct Demand<'a> {
     state: &'a ClusterState,
     wishes: BTreeMap<&'a QueueId, Wish<'a>>,
@@ -220,7 +220,7 @@ impl<'b> Open<'_, 'b> {
         FreeNodes::new(all).fits(gang, &None)
     }
 
-    /// Returns the fewest new allocations with which the gang fits, if the queue may ask for so many.
+    /// Returns the fewest new allocations that fit the gang, within the queue's bounds.
     fn needed(&self, free: &FreeNodes<'b>, gang: &Gang) -> Option<u32> {
         // One gang may exceed the backlog: half of its allocations would only wait for the others.
         let most = if self.pending == 0 {

@@ -1,7 +1,7 @@
 //! Decides which allocations to ask of Slurm, and which to give back. The crate is pure and does no I/O.
 //!
-//! Folds the shared [`ClusterState`]. Appends `slurm.requested` and `slurm.released`; what Slurm does with them
-//! is observed (`dormouse-slurm-client`).
+//! Folds the shared [`ClusterState`]. Appends `slurm.requested` and `slurm.released`; Slurm's answers are
+//! observed (`dormouse-slurm-client`).
 //!
 //! 1. Waiting jobs, oldest first, are placed on free capacity: of the nodes, and of allocations whose nodes
 //!    have yet to join ([`demand`]).

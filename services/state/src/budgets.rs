@@ -2,7 +2,7 @@
 //!
 //! 1. Rates. A tenant uses the amounts that its containers hold, as in the ledger.
 //! 2. Sums. Rates are constant between two events, so every sum grows by rate · time. At the end of a period
-//!    the sum begins again; with `carry`, what is left adds to the next limit and the excess to the next sum.
+//!    the sum begins again; with `carry`, the rest adds to the next limit and the excess to the next sum.
 //! 3. Level. Admission reports changes of the level as `budget.level_changed`; deciders act on the level that
 //!    the log names.
 //!
@@ -30,7 +30,6 @@ pub struct Spending {
     pub from: Timestamp,
     /// The end of the period, if there is one.
     pub until: Option<Timestamp>,
-    /// Held now.
     pub held: Amounts,
     /// Amount-milliseconds.
     used: Total,
@@ -56,7 +55,7 @@ impl Spent {
         part.unwrap_or(100)
     }
 
-    /// Returns what is left.
+    /// Returns the unused amount.
     #[must_use]
     pub const fn left(&self) -> u128 {
         self.limit.saturating_sub(self.used)
@@ -108,7 +107,7 @@ impl Spending {
         })
     }
 
-    /// Returns the resource of which most is used.
+    /// Returns the resource with the largest used part.
     #[must_use]
     pub fn most_spent(&self) -> Option<Spent> {
         let mut spent: Vec<Spent> = self.spent().collect();
@@ -181,8 +180,8 @@ impl Spending {
         reached.chain(self.until).min()
     }
 
-    /// Returns the first resource of which a job with these amounts and time limit needs more than any period
-    /// allows, with the need in amount-milliseconds.
+    /// Returns the first resource whose need, with these amounts and this time limit, exceeds every
+    /// period, with the need in amount-milliseconds.
     #[must_use]
     pub fn never_allows(&self, needs: &Amounts, limit_ms: Option<u64>) -> Option<(Resource, u128)> {
         if self.budget.at_limit == AtLimit::Warn {
@@ -264,7 +263,7 @@ impl Allowance {
         }
     }
 
-    /// Returns the used resource, or the first of which too little is left for a job with these amounts, for its
+    /// Returns the exhausted resource, or the first with too little left for a job with these amounts, for its
     /// remaining time limit or until the period ends.
     #[must_use]
     pub fn over(&self, needs: &Amounts, limit_ms: Option<u64>) -> Option<&Resource> {

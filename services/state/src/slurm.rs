@@ -37,7 +37,6 @@ pub struct SlurmAllocation {
     pub slurm_job: Option<u64>,
     pub phase: SlurmPhase,
     pub released: bool,
-    /// A node joined.
     pub joined: bool,
     /// A container started on a node.
     pub used: bool,
@@ -289,7 +288,7 @@ impl SlurmQueues {
         }
     }
 
-    /// Forgets ended allocations of which no node is known; returns the names of their nodes.
+    /// Forgets ended allocations without a known node; returns the names of their nodes.
     pub(crate) fn close(&mut self, is_known: impl Fn(&NodeId) -> bool) -> Vec<NodeId> {
         let mut closed = Vec::new();
         for (name, queue) in &mut self.queues {

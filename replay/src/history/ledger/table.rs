@@ -109,12 +109,12 @@ pub struct LedgerTable {
     pub jobs: Vec<JobRow>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuRow>,
-    /// Of tenants and jobs, if prices were given.
+    /// Rows for tenants and jobs; empty without prices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<CostRow>,
 }
 
-/// The price of what a tenant or a job used, in the currency of the price list.
+/// The price of a tenant's or job's use, in the currency of the price list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostRow {
     /// `tenant` or `job`.

@@ -334,7 +334,7 @@ mod tests {
         let jobs = [
             job(0, 100, 1, "cpu=8,gpu=8,memory=64Gi"),
             job(50, 100, 2, "cpu=8,gpu=8,memory=64Gi"),
-            // It starts when the first ends.
+            // Starts when the first job ends.
             job(100, 10, 1, "cpu=16,gpu=4"),
         ];
         let inferred = cluster(&Nodes::Peak { capacity: None }, &jobs);

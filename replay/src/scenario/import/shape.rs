@@ -14,7 +14,7 @@ const LEAST_MEMORY: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     pub containers: u32,
-    /// Of one container.
+    /// One container's amounts.
     pub demand: Amounts,
     pub is_elastic: bool,
 }

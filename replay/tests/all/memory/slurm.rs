@@ -135,7 +135,7 @@ fn outcome(tenants: &[(&'static str, u32)], used: &[f64], waits: &[(f64, f64)]) 
     }
 }
 
-/// The earliest start of a job of so many CPUs, and the CPUs left then.
+/// The earliest start of a job of `cpus` CPUs, and the CPUs left then.
 fn reservation(running: &[Running], free: f64, cpus: f64) -> (f64, f64) {
     let mut ends: Vec<(f64, f64)> = running.iter().map(|job| (job.until_s, job.cpus)).collect();
     ends.sort_by(|left, right| left.0.total_cmp(&right.0));

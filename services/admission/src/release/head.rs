@@ -15,7 +15,7 @@ pub struct Certain {
 }
 
 impl Certain {
-    /// Returns the resource of which the tenant's budget has too little for the head.
+    /// Returns a resource whose budget has too little left for the head.
     pub fn over_budget(&self, head: &Head) -> Option<&Resource> {
         let allowance = self.allowance.as_ref()?;
         allowance.over(&head.needs, head.limit_ms)

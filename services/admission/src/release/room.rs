@@ -288,7 +288,7 @@ impl<'a> Room<'a> {
             || (by_sums && !self.is_reserved() && !self.empty().is_held(&head.gang))
     }
 
-    /// Where nodes are reserved, a job that fits nowhere now may fit later.
+    /// A job that fits nowhere now may fit later, once a reservation ends.
     fn is_reserved(&self) -> bool {
         !self.queues.cluster.reservations.is_empty()
     }

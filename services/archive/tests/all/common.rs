@@ -29,7 +29,7 @@ pub fn simulated(jobs: u32) -> Vec<Arc<Recorded>> {
     simulated_keeping(jobs, None)
 }
 
-/// Does the same with a policy that keeps events for so many hours.
+/// As the simulation above, with a policy that keeps events for `keep_hours`.
 pub fn simulated_keeping(jobs: u32, keep_hours: Option<u32>) -> Vec<Arc<Recorded>> {
     let size = Size {
         jobs,

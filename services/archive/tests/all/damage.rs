@@ -1,4 +1,4 @@
-//! What was changed in an archive is found, and named.
+//! Changes in an archive are found and named.
 
 use std::fs;
 use std::path::{Path, PathBuf};

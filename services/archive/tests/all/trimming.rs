@@ -176,7 +176,7 @@ async fn a_store_that_is_away_is_waited_for_and_nothing_is_trimmed() {
     let (folder, away) = (cluster.archive_folder(), cluster.folder.path().join("away"));
     std::fs::rename(&folder, &away).expect("moved");
     std::fs::write(&folder, "not a folder").expect("written");
-    // The log goes on without its archive, and keeps what is not archived.
+    // The log goes on without its archive, and keeps all unarchived events.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let mut operator = log.appender(Writer::Operator, None);
     let configured = events.iter().find(|it| it.writer == Writer::Operator);

@@ -31,11 +31,11 @@ const JOBS_A_DAY: f64 = 600.0;
 
 const MOMENTS: u64 = 12;
 
-/// What was measured.
+/// The measurements.
 struct Figures {
     events: u64,
     segments: u64,
-    /// Of the segments, without states.
+    /// The segments' size, without states.
     bytes: u64,
     states_bytes: u64,
     archive_cpu_s: f64,
@@ -218,7 +218,7 @@ impl Figures {
         self.bytes as f64 / self.events as f64
     }
 
-    /// Of one core, at 100 events a second.
+    /// Returns the per cent of one core at 100 events a second.
     fn share_at_100(&self) -> f64 {
         100.0 * self.archive_cpu_s / self.events as f64
     }

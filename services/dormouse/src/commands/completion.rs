@@ -36,7 +36,7 @@ pub struct CompletionArgs {
     pub folder: Option<PathBuf>,
 }
 
-/// What `completion` prints.
+/// The output of `completion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     Bash,

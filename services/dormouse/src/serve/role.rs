@@ -22,7 +22,7 @@ pub struct Role {
     pub broker: Option<PathBuf>,
 }
 
-/// Takeover flag of services of which one copy is active.
+/// Takeover flag of services with one active copy.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TakeoverArg {
     /// Time until a standby copy takes over.

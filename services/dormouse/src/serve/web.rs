@@ -44,7 +44,7 @@ pub struct WebArgs {
         value_name = "ADDRESS"
     )]
     pub page: SocketAddr,
-    /// Name by which browsers reach the page; may be repeated.
+    /// Host name of the page in browsers; may be repeated.
     #[arg(long, env = "DORMOUSE_PAGE_HOST", value_name = "NAME[:PORT]")]
     pub page_host: Vec<String>,
     /// File with the page's token: …/#token=TOKEN. Without it, a cluster's page makes and prints a token at each start.

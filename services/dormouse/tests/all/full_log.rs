@@ -64,7 +64,7 @@ async fn stand_still(url: &str) {
     first.expect("an event").expect("is read");
 }
 
-/// Appends so many events of one mebibyte.
+/// Appends `mebibytes` events of one mebibyte each.
 async fn fill(log: &Log, mebibytes: u32) {
     let mut operator = log.appender(Writer::Operator, None);
     for _ in 0..mebibytes {
@@ -122,7 +122,7 @@ fn a_full_log_is_trimmed_sooner_and_takes_no_jobs_until_then() {
     cluster.submit(&count_job("next", 30, (1, 1), &[])).ok();
     cluster.wait_completed("ads/next");
 
-    // It is archived long before a segment's time, and trimmed long before the week of the policy. A reader that
+    // The log is archived long before a segment's time, and trimmed long before the week of the policy. A reader that
     // stands still keeps the events on the broker.
     runtime.block_on(stand_still(&url));
     runtime.block_on(fill(&log, 12));
@@ -144,7 +144,7 @@ fn a_full_log_is_trimmed_sooner_and_takes_no_jobs_until_then() {
     let doctor = cluster.run(&["cluster", "doctor"]).json();
     assert_eq!(look(&doctor, "room").0, "failed", "{doctor}");
     assert_eq!(look(&doctor, "archive").0, "ok", "{doctor}");
-    // What runs goes on and ends.
+    // Running jobs go on and end.
     cluster.run(&["job", "cancel", "ads/long"]).ok();
     cluster.wait_event("the end of ads/long", |event| match event {
         Event::JobCancelled(it) if it.job.to_string() == "ads/long" => Some(()),

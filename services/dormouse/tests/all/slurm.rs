@@ -28,7 +28,7 @@ fn have(program: &str) -> bool {
 }
 
 impl Slurm {
-    /// Starts the daemons, or says what is missing.
+    /// Starts the daemons, or reports missing programs.
     fn start() -> Option<Self> {
         let missing = ["munged", "slurmctld", "slurmd", "sbatch"];
         let missing = missing.into_iter().find(|program| !have(program));
@@ -318,7 +318,7 @@ fn jobs_outlive_their_allocations() {
         }
         _ => None,
     });
-    // An incarnation that is placed anew before its start has no event of a start.
+    // An incarnation that is placed again before its start has no event of a start.
     assert!(
         matches!(incarnations[..], [(1, false), (_, true)]),
         "{incarnations:?}"

@@ -1,5 +1,5 @@
 //! The Lagrangian relaxation of the type model: each node and each job decides alone, in whole containers, at
-//! prices of what they share.
+//! prices of shared resources.
 //!
 //! The multipliers: π_t ≥ 0 per container of type t; μ_b per block, paid by the node to the job that frees
 //! the room; ρ ≥ 0 per restart; λ ≥ 0 per unit of fairness loss. With worth_λ the objective's worth less λ
@@ -9,7 +9,7 @@
 //! P2 ≤ ρ R + λ F
 //!    + Σ_i max { stay: worth_λ(p_i);
 //!                go: max_f worth_λ(f) − π f − restart_i − ρ + Σ_{b of i} μ_b }
-//!    + Σ_j max_{B leaves j} { V(room of j beside the others) − Σ_{b ∈ B} μ_b }.
+//!    + Σ_j max_{B leaves j} { V(room of j next to the others) − Σ_{b ∈ B} μ_b }.
 //! ```
 //!
 //! [`Relaxation::sweep`] renews μ node by node ([`crate::dual::node_subproblem`]), then takes the best

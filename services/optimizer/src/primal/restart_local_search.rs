@@ -2,7 +2,7 @@
 //!
 //! At container prices π a set S of restarts is worth
 //!
-//! F(S) = Σ_{i ∈ S} (best fresh worth − incumbent worth − restart cost) + Σ_j V(room of j beside who stays).
+//! F(S) = Σ_{i ∈ S} (best fresh worth − incumbent worth − restart cost) + Σ_j V(room that stayers leave on j).
 //!
 //! S is built greedily and improved by exchanges.
 

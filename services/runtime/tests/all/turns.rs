@@ -45,7 +45,7 @@ async fn until_served<T>(ask: impl AsyncFn() -> Result<T, ApiError>) -> T {
     }
 }
 
-/// Floods as one tenant, `taken` questions of which are accepted, while others ask.
+/// Floods as one tenant while others ask; `taken` of the tenant's questions are accepted.
 async fn flood<T: Send + 'static>(
     release: &Semaphore,
     taken: usize,

@@ -179,7 +179,7 @@ pub struct Durations {
 pub struct Queues {
     /// Shared with the deciders that place; nodes, policy, tenants and running incarnations come from here.
     pub cluster: ClusterState,
-    /// Of the usable nodes.
+    /// The usable nodes' capacity.
     pub total: Amounts,
     /// Ever had a job admitted.
     pub tenants: BTreeMap<TenantId, TenantQueue>,
@@ -289,7 +289,7 @@ impl Queues {
             .above(id.tenant(), one, job.containers.start())
     }
 
-    /// Returns the resource of which a job needs more than any period of its tenant's budget allows.
+    /// Returns a resource whose need exceeds every period of the tenant's budget.
     #[must_use]
     pub fn never_within(&self, id: &JobId) -> Option<Resource> {
         let spending = self.cluster.budgets.get(id.tenant())?;

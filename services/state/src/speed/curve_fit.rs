@@ -31,7 +31,7 @@ pub fn fit(points: &[SpeedPoint]) -> Option<Curve> {
         let b = mean * f64::from(first.containers.max(1));
         return Some(Curve { a: 0.0, b, c: 0.0 });
     }
-    // Of two container counts, a and b tell all unless the larger one is slower; then b and c do.
+    // With two container counts, a and b suffice; if the larger count is slower, b and c do.
     let two = [0b001, 0b010, 0b011, 0b110];
     let mut best: Option<(f64, [f64; 3])> = None;
     for set in 1..8_usize {

@@ -11,7 +11,7 @@ pub(super) const LEAST_MS: u64 = 1_000;
 /// The median of the newest intervals leaves out a pause and follows a change.
 const KEPT: usize = 5;
 
-/// Intervals whose median counts enough to decide anew.
+/// Intervals after which a median may cause a decision.
 const KNOWN: usize = 3;
 
 /// The curve has three parameters; more counts only refine it.

@@ -236,7 +236,7 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// Folders are not read recursively; `notes` reports what is left out.
+/// Folders are not read recursively; `notes` reports omitted files.
 fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {

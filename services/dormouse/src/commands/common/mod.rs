@@ -1,4 +1,4 @@
-//! What several commands share.
+//! Code shared by commands.
 //!
 //! - `query` asks the query service; `agents` asks nodes; `history` reads logs, `archived` their
 //!   trimmed beginnings.

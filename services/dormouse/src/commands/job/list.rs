@@ -31,7 +31,7 @@ pub struct ListArgs {
     /// Only jobs with a matching name: * stands for any text, ? for one character.
     #[arg(long, value_name = "PATTERN")]
     pub name: Option<String>,
-    /// Of ended jobs, only those since this time or age. Default of tables: 1h.
+    /// Leave out jobs that ended before this time or age. Default of tables: 1h.
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "all")]
     pub from: Option<At>,
     /// Include all ended jobs.

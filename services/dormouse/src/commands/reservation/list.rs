@@ -29,7 +29,7 @@ pub struct ReservationView {
     /// `None` until admission has answered.
     pub phase: Option<ReservationPhase>,
     pub nodes: Vec<NodeId>,
-    /// Of the present or next occurrence.
+    /// Start of the present or next occurrence.
     pub from: Option<Timestamp>,
     pub until: Option<Timestamp>,
     pub settings: Reservation,

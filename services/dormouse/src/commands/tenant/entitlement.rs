@@ -29,7 +29,7 @@ pub struct EntitlementArgs {
     /// When the budget is used: warn, start no further job, or also stop training and batch jobs.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub at_limit: Option<AtLimitArg>,
-    /// Add what is left of a period, at most one period's hours, to the next.
+    /// Add a period's unused hours, at most one period's, to the next.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub carry: Option<bool>,
     /// Largest weight that a job of the tenant may request.

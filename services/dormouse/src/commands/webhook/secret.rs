@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Print the secret with which a tenant's receiver checks signatures
+/// Print the secret that a tenant's receiver needs to check signatures
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  dormouse webhook secret ads --secret gateway.secret     # the operator, for the tenant\n  dormouse webhook secret ads --key ads.key               # the tenant"

@@ -236,7 +236,7 @@ pub fn large_bound_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) ->
     problem
 }
 
-/// The same with gangs on few nodes, as every decision of the policy `pack` leaves them.
+/// Returns a large problem with gangs on few nodes, as decisions of the policy `pack` leave them.
 pub fn large_packed_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
     let mut problem = large_problem_with(nodes, jobs, shapes, seed, Placement::Pack, bind);
     bind(&mut problem);

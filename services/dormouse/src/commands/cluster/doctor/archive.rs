@@ -8,7 +8,7 @@ use dormouse_runtime::LogRoom;
 use super::report::Looks;
 use crate::render::{bytes, span as age};
 
-/// Of a segment's time; a segment is late after two.
+/// A segment is late after this many times its period.
 const LATE: f64 = 2.0;
 
 pub fn look(archive: &ArchiveAnswer, policy: ArchivePolicy, looks: &mut Looks<'_>) {
