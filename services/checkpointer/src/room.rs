@@ -1,9 +1,15 @@
 //! Free capacity for starts.
+//!
+//! A node starts one container after another. While many of its containers have not started, further gangs wait:
+//! their starts would time out in the node's queue, and be asked again behind all others.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::{Amounts, NodeId, Rank};
-use dormouse_state::{Assignment, ClusterState, Job, Place};
+use dormouse_state::{Assignment, ClusterState, ContainerPhase, Job, Place};
+
+/// On a busy machine an agent starts five containers a second, and a start times out after two minutes.
+const MOST_STARTING: u64 = 100;
 
 /// A container and its place.
 pub type Placed<'a> = (&'a Rank, &'a Place);
@@ -48,6 +54,8 @@ impl<'a> Room<'a> {
 struct Node {
     free: Amounts,
     containers: u64,
+    /// Requested and not started.
+    starting: u64,
     /// Used exclusively.
     is_taken: bool,
     /// Held thousandths by UUID.
@@ -72,6 +80,7 @@ impl Node {
     fn hold(&mut self, job: &Job, (rank, place): Placed<'_>) {
         self.free.subtract(job.demand_at(*rank), 1);
         self.containers += 1;
+        self.starting += 1;
         self.is_taken |= job.needs_at(*rank).constraints.exclusive;
         for gpu in &place.gpus {
             *self.gpus.entry(gpu.clone()).or_default() += job.gpu_share(*rank);
@@ -84,12 +93,14 @@ const WHOLE: u64 = 1000;
 struct Counted<'a> {
     state: &'a ClusterState,
     nodes: BTreeMap<&'a NodeId, Node>,
+    most_starting: u64,
 }
 
 /// Reports whether a joiner gets capacity without this service: leaving training or another place provides
 /// some.
 pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
     let mut later = Counted::without(state, |job, rank| !job.is_served() && leaves(job, rank));
+    later.most_starting = u64::MAX;
     let mut missing = missing.iter();
     missing.any(|placed| {
         !state.nodes.is_open(&job.needs, &placed.1.node)
@@ -129,10 +140,16 @@ impl<'a> Counted<'a> {
             for (rank, container) in living.filter(|(rank, _)| !is_gone(job, **rank)) {
                 if let Some(node) = nodes.get_mut(&container.place.node) {
                     node.hold(job, (rank, &container.place));
+                    let has_started = container.phase == ContainerPhase::Started;
+                    node.starting -= u64::from(has_started);
                 }
             }
         }
-        Self { state, nodes }
+        Self {
+            state,
+            nodes,
+            most_starting: MOST_STARTING,
+        }
     }
 
     fn take(&mut self, job: &Job, places: &[Placed<'_>]) -> bool {
@@ -141,6 +158,10 @@ impl<'a> Counted<'a> {
             let Some((name, node)) = self.nodes.get_key_value(&place.node) else {
                 return false;
             };
+            // A gang may be larger.
+            if node.starting >= self.most_starting {
+                return false;
+            }
             let node = changed.entry(name).or_insert_with(|| node.clone());
             // Constraints hold at every start.
             let needs = job.needs_at(**rank);

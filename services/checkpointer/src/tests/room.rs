@@ -116,6 +116,32 @@ fn a_gang_waits_until_all_of_it_fits() {
     assert_eq!(given.goes_on("c"), START);
 }
 
+/// Else all of them time out in the node's queue, and are asked again behind each other.
+#[test]
+fn a_node_with_many_unstarted_containers_starts_those_first() {
+    let mut given = Given::running(json!({}));
+    let names: Vec<String> = (0..=100).map(|index| format!("s{index}")).collect();
+    for name in &names {
+        given.admit(name, json!({"demand": {"cpu_milli": 1}}));
+        given.place_other(name, 1, &[(0, "n0", None)], &[]);
+    }
+    let (last, first) = names.split_last().expect("some");
+    for name in first {
+        assert_eq!(given.goes_on(name), START);
+    }
+    assert_eq!(given.goes_on(last), NOTHING);
+    given.fold(ContainerStarted {
+        container: ContainerId {
+            job: other("s7"),
+            incarnation: Incarnation(1),
+            rank: Rank(0),
+        },
+        node: node("n0"),
+        pid: 0,
+    });
+    assert_eq!(given.goes_on(last), START);
+}
+
 #[test]
 fn a_node_that_a_job_is_to_have_alone_is_waited_for() {
     let mut given = Given::running(json!({}));

@@ -287,50 +287,49 @@ impl Loss {
     }
 }
 
-/// Returns targets cut to the largest that the cluster could hold without training and batch. Running containers
-/// keep their places, also on nodes that take no new ones.
+/// Returns targets cut to what the cluster could hold without training and batch. Containers on nodes that take no
+/// new ones stay there.
 pub(crate) fn cut_targets(queue: &Queue<'_>) -> Vec<(usize, u32)> {
     let mut rooms = queue.cluster.rooms.clone();
-    let jobs = queue.problem.jobs.iter().enumerate();
-    let urgent = jobs.filter(|(_, job)| job.urgency > Urgency::Training);
-    let urgent = urgent.filter_map(|(index, job)| Some((index, job, queue.cluster.demand(job)?)));
-    let urgent: Vec<(usize, &ProblemJob, Vec<u64>)> = urgent.collect();
-    let stand: Vec<u64> = urgent
-        .iter()
-        .map(|(_, job, demand)| stand(queue, job, demand, &mut rooms))
-        .collect();
     let mut cut = Vec::new();
-    for ((index, job, demand), stand) in urgent.iter().zip(stand) {
+    for (index, job) in queue.problem.jobs.iter().enumerate() {
+        let Some(demand) = queue.cluster.demand(job) else {
+            continue;
+        };
+        if job.urgency == Urgency::Training {
+            continue;
+        }
         let target = u64::from(limits(job).0);
-        let mut left = target.saturating_sub(stand);
+        let mut left = target.saturating_sub(stay(queue, job, &demand, &mut rooms));
         for room in &mut rooms {
-            let count = fits(demand, room).min(left);
+            let count = fits(&demand, room).min(left);
             left -= count;
-            for (room, amount) in room.iter_mut().zip(demand) {
+            for (room, amount) in room.iter_mut().zip(&demand) {
                 *room -= amount * count;
             }
         }
         if left > 0 {
-            cut.push((*index, u32::try_from(target - left).unwrap_or(u32::MAX)));
+            cut.push((index, u32::try_from(target - left).unwrap_or(u32::MAX)));
         }
     }
     cut
 }
 
-/// Counts a job's containers on open nodes, and takes their capacity.
-fn stand(queue: &Queue<'_>, job: &ProblemJob, demand: &[u64], rooms: &mut [Vec<u64>]) -> u64 {
-    let previous = job.previous.iter().filter(|_| runs(queue.cluster, job));
-    let located = previous.flat_map(|previous| queue.cluster.locate(previous));
-    let mut stand = 0;
-    for (node, count) in located
-        .flatten()
-        .filter(|(node, _)| !queue.cluster.closed[*node])
-    {
-        stand += u64::from(count);
-        let counted = queue.cluster.columns.counted();
+/// Counts a running job's containers on open nodes that it could not start on, and takes their capacity.
+fn stay(queue: &Queue<'_>, job: &ProblemJob, demand: &[u64], rooms: &mut [Vec<u64>]) -> u64 {
+    let cluster = queue.cluster;
+    let previous = job.previous.iter().filter(|_| runs(cluster, job));
+    let located = previous.filter_map(|previous| cluster.locate(previous));
+    let mut all = 0;
+    for (node, count) in located.flatten() {
+        if cluster.closed[node] || cluster.columns.allows(job, node) {
+            continue;
+        }
+        all += u64::from(count);
+        let counted = cluster.columns.counted();
         for (room, amount) in rooms[node].iter_mut().zip(&demand[..counted]) {
             *room = room.saturating_sub(amount * u64::from(count));
         }
     }
-    stand
+    all
 }
