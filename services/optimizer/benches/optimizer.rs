@@ -8,6 +8,7 @@ mod literal;
 use common::{carry_over, large_problem, testbed_jobs, testbed_nodes};
 use dormouse_optimizer::problem::{Allocation, Problem};
 use dormouse_optimizer::solve;
+use dormouse_optimizer::useful::Useful;
 
 fn main() {
     divan::main();
@@ -77,5 +78,21 @@ fn one_event(bencher: divan::Bencher, (nodes, jobs, shapes): (usize, usize, u64)
 #[divan::bench(args = [(100, 100, 24), (100, 100, 0), (1000, 500, 24), (1000, 500, 0)], sample_count = 3, sample_size = 1)]
 fn large_p2(bencher: divan::Bencher, (nodes, jobs, shapes): (usize, usize, u64)) {
     let problem = large_problem(nodes, jobs, shapes, 0);
+    bencher.bench_local(|| solve(divan::black_box(&problem)));
+}
+
+/// Each job's speed bends, at a count of its own; prints the gap beside the time.
+#[divan::bench(args = [(1000, 500, 24), (10_000, 2_000, 24)], sample_count = 3, sample_size = 1)]
+fn large_p2_speeds(bencher: divan::Bencher, (nodes, jobs, shapes): (usize, usize, u64)) {
+    let mut problem = large_problem(nodes, jobs, shapes, 0);
+    for (index, job) in problem.jobs.iter_mut().enumerate() {
+        let a = 0.05 * (index % 7) as f64;
+        let speed = move |count: u32| {
+            let count = f64::from(count);
+            if count == 0.0 { 0.0 } else { (a + 1.0) / (a + 1.0 / count) }
+        };
+        job.useful = Some(Useful::new(speed, job.max, &[]));
+    }
+    println!("{nodes} nodes, {jobs} jobs: {:?}", solve(&problem).solver);
     bencher.bench_local(|| solve(divan::black_box(&problem)));
 }
