@@ -5,6 +5,17 @@ package client
 // The callers allowed to use a service.
 type Access interface{}
 
+// The bounds on the global batch of a training job, in samples: its program
+// divides a batch within them among
+// the containers.
+type Batch struct {
+	// The largest batch.
+	Max int `json:"max"`
+
+	// The smallest batch; progress is counted in its steps.
+	Min int `json:"min"`
+}
+
 // The checkpoint contract of a job.
 type Checkpoint struct {
 	// Command next to rank 0, instead of the signal.
@@ -73,6 +84,9 @@ type JobClass struct {
 
 // A job as submitted. An unknown field is an error that names it.
 type JobDocument struct {
+	// Smallest and largest global batch, if the program can change it.
+	Batch *JobDocumentBatch `json:"batch,omitempty,omitzero"`
+
 	// Checkpoint contract.
 	Checkpoint Checkpoint `json:"checkpoint,omitempty,omitzero"`
 
@@ -190,6 +204,15 @@ type JobDocument struct {
 	// Working folder of the command: a path next to the document, packed by the
 	// command line.
 	Workdir interface{} `json:"workdir,omitempty,omitzero"`
+}
+
+// Smallest and largest global batch, if the program can change it.
+type JobDocumentBatch struct {
+	// The largest batch.
+	Max int `json:"max"`
+
+	// The smallest batch; progress is counted in its steps.
+	Min int `json:"min"`
 }
 
 // Demand of one container.
@@ -338,88 +361,7 @@ type Mount struct {
 // A container's network access, in ascending order.
 type Network interface{}
 
-type Not struct {
-	// Not corresponds to the JSON schema field "not".
-	Not Written `json:"not"`
-}
-
-// a percentile such as 99 or 99.9
-type Percentile float64
-
-// The protocol of replicas.
-type Protocol interface{}
-
-// a quantity: 2, 0.5, "500m", "8Gi"
-type Quantity string
-
-// The condition under which a training job's incarnation may be resized.
-type Ready interface{}
-
-// The readiness check of a replica.
-type Ready2 struct {
-	// Path that answers GET with 2xx once the replica is ready.
-	Path string `json:"path,omitempty,omitzero"`
-
-	// Seconds after which a replica that is not ready is replaced.
-	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
-}
-
-// A file of requirements, or its lines.
-type Requirements interface{}
-
-// The resize mode of a job, and the signal about changes of its members' file.
-type Resize interface{}
-
-// The way in which a partition is resized.
-type ResizeMode interface{}
-
-// A role in a document.
-type RoleDocument struct {
-	// Command lines of the role; the job's if absent.
-	Command *RoleDocumentCommand `json:"command,omitempty,omitzero"`
-
-	// Requirements on the nodes; the job's constraints if absent.
-	Constraints *RoleDocumentConstraints `json:"constraints,omitempty,omitzero"`
-
-	// Number of containers.
-	Count int `json:"count,omitempty,omitzero"`
-
-	// Demand of one container.
-	Demand RoleDocumentDemand `json:"demand"`
-
-	// Environment in addition to the job's.
-	Env RoleDocumentEnv `json:"env,omitempty,omitzero"`
-}
-
-// Command lines of the role; the job's if absent.
-type RoleDocumentCommand struct {
-	// Resumes the job from a checkpoint; `start` if absent.
-	Resume []string `json:"resume,omitempty,omitzero"`
-
-	// Starts the job from nothing.
-	Start []string `json:"start"`
-}
-
-// Requirements on the nodes; the job's constraints if absent.
-type RoleDocumentConstraints map[string]Written
-
-// Demand of one container.
-type RoleDocumentDemand map[string]Quantity
-
-// Environment in addition to the job's.
-type RoleDocumentEnv map[string]EnvValue
-
-// The rule for the number of replicas.
-type Scaling interface{}
-
-// The location of a secret on the node.
-type SecretFrom struct {
-	// The source of the secret.
-	From SecretSource `json:"from"`
-}
-
-// A secret's source on the node.
-type SecretSource interface{}
+type RoleDocumentConstraints_0 = Constraints
 
 // A service's objectives, scaling and access.
 type Service struct {
@@ -448,15 +390,6 @@ type Service struct {
 
 	// The rule for the number of replicas.
 	Scaling Scaling `json:"scaling,omitempty,omitzero"`
-}
-
-// Latency objective; if absent the service keeps `containers.min` replicas.
-type ServiceObjective struct {
-	// Milliseconds from a request's arrival at the gateway to the end of its answer.
-	LatencyMs int `json:"latency_ms"`
-
-	// Percentile of requests that meet the latency.
-	Percentile Percentile `json:"percentile,omitempty,omitzero"`
 }
 
 // The condition under which a job succeeds.
@@ -492,40 +425,12 @@ type Workdir struct {
 	Sha256 string `json:"sha256"`
 }
 
-// A rule in a document.
-type Written interface{}
-
 // A job's class by name; a resubmitted spec has the whole class, which is looked
 // up again.
 type WrittenClass interface{}
 
-type JobDocumentTasks_0 = Tasks
-
-type JobDocumentService_0 = Service
-
-type JobDocumentServiceObjective_0 = LatencyObjective
-
-// A job's folder in a document.
-type WrittenWorkdir interface{}
-
 // Version such as `"3.11"`.
 type WrittenPythonVersion *string
-
-type JobDocumentPython_0 = WrittenPython
-
-type JobDocumentResize_0_1 = LongResize
-
-type JobDocumentPriorityClass_0_1 = JobClass
-
-type ServiceObjective_0 = LatencyObjective
-
-type RoleDocumentConstraints_0 = Constraints
-
-type JobDocumentWarning_0 = Warning
-
-type RoleDocumentCommand_0 = Command
-
-type JobDocumentWorkdir_0_1 = Workdir
 
 // Python packages in a document.
 type WrittenPython struct {
@@ -535,3 +440,123 @@ type WrittenPython struct {
 	// Version such as `"3.11"`.
 	Version WrittenPythonVersion `json:"version,omitempty,omitzero"`
 }
+
+// A job's folder in a document.
+type WrittenWorkdir interface{}
+
+type JobDocumentBatch_0 = Batch
+
+type ServiceObjective_0 = LatencyObjective
+
+// The location of a secret on the node.
+type SecretFrom struct {
+	// The source of the secret.
+	From SecretSource `json:"from"`
+}
+
+// A secret's source on the node.
+type SecretSource interface{}
+
+// The rule for the number of replicas.
+type Scaling interface{}
+
+// A role in a document.
+type RoleDocument struct {
+	// Command lines of the role; the job's if absent.
+	Command *RoleDocumentCommand `json:"command,omitempty,omitzero"`
+
+	// Requirements on the nodes; the job's constraints if absent.
+	Constraints *RoleDocumentConstraints `json:"constraints,omitempty,omitzero"`
+
+	// Number of containers.
+	Count int `json:"count,omitempty,omitzero"`
+
+	// Demand of one container.
+	Demand RoleDocumentDemand `json:"demand"`
+
+	// Environment in addition to the job's.
+	Env RoleDocumentEnv `json:"env,omitempty,omitzero"`
+}
+
+// Environment in addition to the job's.
+type RoleDocumentEnv map[string]EnvValue
+
+// Demand of one container.
+type RoleDocumentDemand map[string]Quantity
+
+// Requirements on the nodes; the job's constraints if absent.
+type RoleDocumentConstraints map[string]Written
+
+// Latency objective; if absent the service keeps `containers.min` replicas.
+type ServiceObjective struct {
+	// Milliseconds from a request's arrival at the gateway to the end of its answer.
+	LatencyMs int `json:"latency_ms"`
+
+	// Percentile of requests that meet the latency.
+	Percentile Percentile `json:"percentile,omitempty,omitzero"`
+}
+
+// Command lines of the role; the job's if absent.
+type RoleDocumentCommand struct {
+	// Resumes the job from a checkpoint; `start` if absent.
+	Resume []string `json:"resume,omitempty,omitzero"`
+
+	// Starts the job from nothing.
+	Start []string `json:"start"`
+}
+
+type JobDocumentPriorityClass_0_1 = JobClass
+
+type JobDocumentPython_0 = WrittenPython
+
+type RoleDocumentCommand_0 = Command
+
+// The resize mode of a job, and the signal about changes of its members' file.
+type Resize interface{}
+
+type JobDocumentResize_0_1 = LongResize
+
+// A file of requirements, or its lines.
+type Requirements interface{}
+
+type JobDocumentService_0 = Service
+
+type JobDocumentServiceObjective_0 = LatencyObjective
+
+// The readiness check of a replica.
+type Ready2 struct {
+	// Path that answers GET with 2xx once the replica is ready.
+	Path string `json:"path,omitempty,omitzero"`
+
+	// Seconds after which a replica that is not ready is replaced.
+	TimeoutS int `json:"timeout_s,omitempty,omitzero"`
+}
+
+// The condition under which a training job's incarnation may be resized.
+type Ready interface{}
+
+// a quantity: 2, 0.5, "500m", "8Gi"
+type Quantity string
+
+type JobDocumentTasks_0 = Tasks
+
+// The protocol of replicas.
+type Protocol interface{}
+
+type Not struct {
+	// Not corresponds to the JSON schema field "not".
+	Not Written `json:"not"`
+}
+
+// The way in which a partition is resized.
+type ResizeMode interface{}
+
+type JobDocumentWarning_0 = Warning
+
+// a percentile such as 99 or 99.9
+type Percentile float64
+
+type JobDocumentWorkdir_0_1 = Workdir
+
+// A rule in a document.
+type Written interface{}

@@ -53,6 +53,10 @@ export type WrittenWorkdir = string | Workdir;
  * A job as submitted. An unknown field is an error that names it.
  */
 export interface JobDocument {
+  /**
+   * Smallest and largest global batch, if the program can change it.
+   */
+  batch?: Batch | null;
   checkpoint?: Checkpoint;
   command: Command;
   constraints?: Constraints;
@@ -199,6 +203,20 @@ export interface JobDocument {
    * Working folder of the command: a path next to the document, packed by the command line.
    */
   workdir?: WrittenWorkdir | null;
+}
+/**
+ * The bounds on the global batch of a training job, in samples: its program divides a batch within them among
+ * the containers.
+ */
+export interface Batch {
+  /**
+   * The largest batch.
+   */
+  max: number;
+  /**
+   * The smallest batch; progress is counted in its steps.
+   */
+  min: number;
 }
 /**
  * Checkpoint contract.

@@ -10,6 +10,22 @@ The callers allowed to use a service.
 """
 
 
+class Batch(TypedDict):
+    """
+    The bounds on the global batch of a training job, in samples: its program divides a batch within them among
+    the containers.
+    """
+
+    max: int
+    """
+    The largest batch.
+    """
+    min: int
+    """
+    The smallest batch; progress is counted in its steps.
+    """
+
+
 CheckpointMode: TypeAlias = Literal['exit', 'continue', 'none']
 """
 The way in which a running job saves its state before a resize.
@@ -377,6 +393,10 @@ class JobDocument(TypedDict):
     A job as submitted. An unknown field is an error that names it.
     """
 
+    batch: NotRequired[Batch | None]
+    """
+    Smallest and largest global batch, if the program can change it.
+    """
     checkpoint: NotRequired[Checkpoint]
     """
     Checkpoint contract.

@@ -198,6 +198,11 @@ public final class Job extends AbstractMap<String, Object> {
         return with("speed", value);
     }
 
+    /** Smallest and largest global batch, if the program can change it. */
+    public Job batch(Map<String, ?> value) {
+        return with("batch", value);
+    }
+
     /** Containers under the policy `static`; the most where it is absent. */
     public Job staticContainers(int value) {
         return with("static_containers", value);
