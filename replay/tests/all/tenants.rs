@@ -235,7 +235,12 @@ fn a_revision_may_not_ask_for_what_a_submission_may_not() {
         "{reasons:?}"
     );
     assert!(reasons[3].1.contains("static_containers 2"), "{reasons:?}");
-    assert!(reasons[4].1.contains("above 4, the job's tasks.concurrency"), "{reasons:?}");
+    assert!(
+        reasons[4]
+            .1
+            .contains("above 4, the job's tasks.concurrency"),
+        "{reasons:?}"
+    );
     assert!(
         reasons[0].1.contains("a batch job has one container"),
         "{reasons:?}"

@@ -89,7 +89,11 @@ fn large_p2_speeds(bencher: divan::Bencher, (nodes, jobs, shapes): (usize, usize
         let a = 0.05 * (index % 7) as f64;
         let speed = move |count: u32| {
             let count = f64::from(count);
-            if count == 0.0 { 0.0 } else { (a + 1.0) / (a + 1.0 / count) }
+            if count == 0.0 {
+                0.0
+            } else {
+                (a + 1.0) / (a + 1.0 / count)
+            }
         };
         job.useful = Some(Useful::new(speed, job.max, &[]));
     }
