@@ -293,6 +293,16 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
             "command.start is empty; give the program and its arguments as a list",
         ));
     }
+    if document
+        .image
+        .as_deref()
+        .is_some_and(|image| image.trim().is_empty())
+    {
+        return Err(Refusal::new(
+            "bad_image",
+            "image is empty; name one such as python:3.12, or leave it out",
+        ));
+    }
     if !SIGNALS.contains(&document.checkpoint.signal.as_str()) {
         return Err(Refusal::new(
             "bad_checkpoint",
@@ -376,6 +386,15 @@ mod tests {
         ] {
             assert_eq!(covers_the_kernels(target), covered, "{target}");
         }
+    }
+
+    #[test]
+    fn an_empty_image_is_refused() {
+        let json = r#"{"command": {"start": ["true"]}, "demand": {"cpu": 1}, "image": " "}"#;
+        let document: JobDocument = serde_json::from_str(json).expect("a document");
+        let tenant = TenantId::new("ads").expect("valid");
+        let refused = parse_job(document, &tenant, "a", 0).expect_err("refused");
+        assert_eq!(refused.code, "bad_image");
     }
 
     #[test]
