@@ -481,4 +481,32 @@ mod tests {
         assert_eq!(served(20), Some(60.0));
         assert_eq!(served(50), Some(60.0));
     }
+
+    #[test]
+    fn work_left_is_believed_down_to_a_part_of_the_service() {
+        let mut told = Told::new();
+        let job = id("ads/a-1");
+        told.report(&job, 1, 2, 0.5);
+        told.report(&job, 2, 4, 0.25);
+        told.fit(&job, &[]).expect("two counts");
+        let left = |told: &Told| told.speeds.job(&job).and_then(|it| it.left_s(told.at));
+        assert_eq!(left(&told), None, "no report says a total");
+        let mut says = |step, steps_total| {
+            told.at = told.at.plus_ms(10_000);
+            let mut event = progress(&job, 2, step);
+            event.steps_total = steps_total;
+            let workers = Workers {
+                containers: 4,
+                apart: false,
+            };
+            let of = (workers, &told.demand);
+            told.speeds.progressed(&event, of, Sequence(1), told.at);
+            left(&told).expect("a total")
+        };
+        // A step takes one container a second.
+        assert!((says(1_000, 3_000) - 2_000.0).abs() < 20.0);
+        let least = says(2_999, 3_000);
+        let served_s = 2.0 * 130.0 + 4.0 * 150.0;
+        assert!((least - served_s / MOST_BELIEVED).abs() < 1.0, "{least}");
+    }
 }
