@@ -77,5 +77,9 @@ mod tests {
         let drawn = draw(&speed);
         assert!(drawn.contains("     2 ███████████████████████ "), "{drawn}");
         assert!(drawn.contains(" 1.5, measured 1.6"), "{drawn}");
+        let job = "ads/lr".parse().expect("an id");
+        let svg = crate::render::speed_svg(&job, &speed).expect("a picture");
+        assert!(svg.contains("ads/lr: measured, error 4 %"), "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 1);
     }
 }
