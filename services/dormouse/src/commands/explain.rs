@@ -18,7 +18,7 @@ use crate::render::{Style, date, right};
 /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --as ads                      # other tenants as amounts\n\nEach listed change was decided on a fork of the log, and is the least of its kind that is enough."
+    after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain ads/lr -v                            # all changes with their proofs\n  dormouse explain tenant ads --log log.parquet\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --as ads                      # other tenants as amounts\n\nEach listed change was decided on a fork of the log, and is the least of its kind that is enough."
 )]
 pub struct ExplainArgs {
     /// A job (tenant/name), epoch/N, or the word tenant or node before a name.
@@ -29,6 +29,9 @@ pub struct ExplainArgs {
     /// Most decisions computed to search for changes.
     #[arg(long, value_name = "N", default_value_t = SOLVES)]
     pub solves: usize,
+    /// Also print the constraints, all changes with their proofs, other allocations and the decision.
+    #[arg(short, long)]
+    pub verbose: bool,
     #[command(flatten)]
     pub point: PointArgs,
 }
@@ -55,7 +58,7 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let (mut growing, mut printed) = (Growing::default(), Ok(()));
     let answer = explainer.explain_step_by_step(|so_far| {
         if for_people && printed.is_ok() {
-            printed = growing.print(so_far, head);
+            printed = growing.print(so_far, if args.verbose { head } else { reason });
         }
     });
     let answer = answer.map_err(|error| match error {
@@ -69,7 +72,12 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     }
     let style = Style::of_stdout(output == Output::Wide);
     growing.print(&answer, |answer| {
-        format!("{}\n", text(answer, &style).trim_end())
+        let text = if args.verbose {
+            text(answer, &style)
+        } else {
+            brief(answer)
+        };
+        format!("{}\n", text.trim_end())
     })?;
     Ok(DONE)
 }
@@ -98,6 +106,37 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
             None => Subject::Job(crate::cli::job_name::job_id(job).map_err(|error| wrong(&error))?),
         },
     })
+}
+
+/// Renders the reason in one sentence, then the facts.
+fn reason(answer: &Explanation) -> String {
+    let dominant = answer.dominant.as_ref().map(|it| &it.words);
+    let Some(why) = dominant.or(answer.words.first()) else {
+        return format!("{} is {}", answer.about, answer.state);
+    };
+    let mut text = format!("{} is {}: {why}", answer.about, answer.state);
+    for words in answer.words.iter().filter(|words| *words != why) {
+        text.push_str(&format!("\n  {words}"));
+    }
+    text
+}
+
+/// Renders the reason and the least change.
+fn brief(answer: &Explanation) -> String {
+    let mut text = reason(answer);
+    if let Some(it) = answer.corrections.first() {
+        let containers = if it.becomes == 1 {
+            "container"
+        } else {
+            "containers"
+        };
+        let (change, becomes) = (&it.change, it.becomes);
+        text.push_str(&format!(
+            "\n\n{change} would have given it {becomes} {containers}"
+        ));
+    }
+    text.push_str("\n\n-v says more: all changes with their proofs, and the decision");
+    text
 }
 
 fn head(answer: &Explanation) -> String {

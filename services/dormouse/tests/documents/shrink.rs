@@ -57,7 +57,7 @@ fn the_page_shows_what_is_printed() {
     let command = format!("dormouse log bisect ads/lr.containers=14 {file}");
     part("first", &command, &bisect::found(&found));
     let lr = Subject::Job("ads/lr".parse().expect("a job"));
-    let command = format!("dormouse explain ads/lr --at 00:15:00 {file}");
+    let command = format!("dormouse explain ads/lr --at 00:15:00 -v {file}");
     part(
         "why",
         &command,
