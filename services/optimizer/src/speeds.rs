@@ -114,11 +114,10 @@ impl<'a> Values<'a> {
 
     /// Returns the seconds until a running job ends with its present containers, if it says its work.
     pub fn ends_in_s(&self, id: &JobId, job: &Job) -> Option<f64> {
-        let counts = self.state.policy.objective.remaining > 0.0;
-        let speed = self.state.speeds.job(id).filter(|_| counts)?;
-        let useful = speed.fitted.as_ref()?.useful(job.workers());
-        let left_s = speed.left_s(self.now).filter(|_| useful > 0.0)?;
-        Some(left_s / useful)
+        let left_s = left_s(self.state, id, self.now)?;
+        let fitted = self.state.speeds.job(id)?.fitted.as_ref()?;
+        let useful = fitted.useful(job.workers());
+        (useful > 0.0).then(|| left_s / useful)
     }
 
     /// Returns a, by the job's service and the work that it says is left.
@@ -151,8 +150,10 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
+/// `None` also if the objective does not count the work left.
 fn left_s(state: &ClusterState, id: &JobId, now: Timestamp) -> Option<f64> {
-    state.speeds.job(id)?.left_s(now)
+    let counts = state.policy.objective.remaining > 0.0;
+    state.speeds.job(id).filter(|_| counts)?.left_s(now)
 }
 
 fn served_s(state: &ClusterState, id: &JobId, now: Timestamp) -> f64 {

@@ -290,8 +290,8 @@ impl Speeds {
     ) -> Option<JobSpeedFitted> {
         let job = self.jobs.get(id);
         let own = job.map(|job| job.samples.points()).unwrap_or_default();
-        let family = self.families.get(&family(id, demand));
-        let of_family = || family.map(|it| it.samples.points()).unwrap_or_default();
+        let family = || self.families.get(&family(id, demand));
+        let of_family = || family().map(|it| it.samples.points()).unwrap_or_default();
         let (source, points) = if own.len() >= OVERRULED_BY {
             (CurveSource::Measured, own)
         } else if !stated_milli.is_empty() {
@@ -300,7 +300,7 @@ impl Speeds {
             (CurveSource::Family, of_family())
         };
         let own = job.and_then(|job| job.samples.crossing());
-        let crossing = own.or_else(|| family?.samples.crossing());
+        let crossing = own.or_else(|| family()?.samples.crossing());
         let known = job.and_then(|job| job.fitted.as_ref());
         let is_new = known.is_none_or(|known| {
             known.source != source
