@@ -1,3 +1,5 @@
+//! Envelopes in both codecs, unknown and misplaced types, and writers.
+
 use super::*;
 use crate::events::JobReleased;
 

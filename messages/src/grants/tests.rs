@@ -1,3 +1,5 @@
+//! Grants under both rules: folders, secrets, patterns, programs and bounds.
+
 use super::*;
 
 fn granted(rule: GrantsRule, grants: Grants) -> Granted {

@@ -1,3 +1,5 @@
+//! Amounts: parsing with reasons, rendering, and sums.
+
 use super::*;
 
 #[test]

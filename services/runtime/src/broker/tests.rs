@@ -1,3 +1,5 @@
+//! The lock of a broker's folder.
+
 use super::*;
 
 #[tokio::test]

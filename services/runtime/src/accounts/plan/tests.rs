@@ -1,3 +1,5 @@
+//! Names of accounts, and the subjects that a viewer gets.
+
 use super::*;
 
 #[test]
