@@ -114,7 +114,7 @@ impl Replicas {
 
     /// Drops an ended incarnation.
     pub fn stopped(&mut self, incarnation: Incarnation) {
-        self.live.retain(|(life, _), _| *life != incarnation);
+        self.live.retain(|(of, _), _| *of != incarnation);
     }
 
     /// Drops the replicas of a lost node.

@@ -141,14 +141,14 @@ pub struct AutoscalerState {
     /// Admitted and not ended.
     pub services: BTreeMap<JobId, Service>,
     /// The agents' current incarnations.
-    pub lives: Incarnations,
+    pub incarnations: Incarnations,
     pub authority: PlacementAuthority,
     pub clock: LogClock,
 }
 
 impl AutoscalerState {
     fn lost(&mut self, node: &NodeId, incarnation: u64) {
-        if !self.lives.ends(node, incarnation) {
+        if !self.incarnations.ends(node, incarnation) {
             return;
         }
         for service in self.services.values_mut() {
@@ -163,7 +163,7 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 10;
+    const VERSION: u32 = 11;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = self.clock.read(recorded);
@@ -310,7 +310,7 @@ impl AutoscalerState {
     fn evolve_node(&mut self, event: NodeEvent<'_>, fact: &Fact<'_>) {
         let at = fact.at;
         match event {
-            NodeEvent::NodeJoined(event) => self.lives.joined(event),
+            NodeEvent::NodeJoined(event) => self.incarnations.joined(event),
             NodeEvent::NodeFenced(event) => self.lost(&event.node, event.incarnation),
             NodeEvent::ContainerReady(event) => {
                 let id = &event.container;

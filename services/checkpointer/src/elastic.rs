@@ -28,7 +28,9 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::job::Success;
 use dormouse_messages::{Proposal, Rank, Sequence, Timestamp};
-use dormouse_state::{Change, ContainerPhase, LifeContainer, LifePhase, Members, Readiness};
+use dormouse_state::{
+    Change, ContainerPhase, Members, PartitionContainer, PartitionPhase, Readiness,
+};
 
 use crate::incarnation::{Act, Step, completed, earliest};
 use crate::room::{self, Placed, Room};
@@ -45,7 +47,7 @@ pub fn step(act: &Act<'_>, members: &Members, now: Timestamp, room: &mut Room<'_
     if let Some(over) = elastic.ended() {
         return over;
     }
-    if act.life.phase == LifePhase::Starting {
+    if act.partition.phase == PartitionPhase::Starting {
         return act.starting(now);
     }
     if let Some(without) = elastic.without_dead() {
@@ -63,21 +65,22 @@ struct Elastic<'a> {
 }
 
 impl Elastic<'_> {
-    fn container(&self, rank: Rank) -> Option<&LifeContainer> {
-        self.act.life.containers.get(&rank)
+    fn container(&self, rank: Rank) -> Option<&PartitionContainer> {
+        self.act.partition.containers.get(&rank)
     }
 
     fn lives(&self, rank: Rank) -> bool {
-        self.container(rank).is_some_and(LifeContainer::holds_room)
+        self.container(rank)
+            .is_some_and(PartitionContainer::holds_room)
     }
 
     fn ended(&self) -> Option<Step> {
         let job = self.act.job;
         if job.is_served() {
-            let scaled_to_none = job.assignment.is_none() && self.act.life.is_over();
+            let scaled_to_none = job.assignment.is_none() && self.act.partition.is_over();
             return scaled_to_none.then(|| {
                 self.act
-                    .stopped(StopReason::Adjusted, self.act.life.last_event)
+                    .stopped(StopReason::Adjusted, self.act.partition.last_event)
             });
         }
         let chief = self.container(Rank(0))?;
@@ -99,7 +102,7 @@ impl Elastic<'_> {
     }
 
     fn role_died(&self) -> Option<Step> {
-        let ranks = self.act.life.containers.keys();
+        let ranks = self.act.partition.containers.keys();
         let roles = ranks.filter(|rank| !self.act.job.auxiliary.is_worker(**rank));
         let (at, evicted) = roles.filter_map(|rank| self.death(*rank)).min()?;
         Some(match evicted {
@@ -110,7 +113,7 @@ impl Elastic<'_> {
 
     fn succeeded(&self, at: Sequence) -> Option<Step> {
         let act = self.act;
-        if act.life.is_over() {
+        if act.partition.is_over() {
             let reason = "the chief and every member that counts succeeded";
             return Some(completed(act.id, act.job, reason, at));
         }
@@ -130,7 +133,7 @@ impl Elastic<'_> {
             .iter()
             .filter_map(|rank| self.death(*rank))
             .collect();
-        let is_starting = self.act.life.phase == LifePhase::Starting;
+        let is_starting = self.act.partition.phase == PartitionPhase::Starting;
         let left = current.len() - dead.len();
         let job = self.act.job;
         let least = job.auxiliary.containers(job.containers.min);
@@ -196,7 +199,7 @@ impl Elastic<'_> {
         let event = PartitionResized {
             job: act.id.clone(),
             epoch: self.epoch(),
-            incarnation: act.life.incarnation,
+            incarnation: act.partition.incarnation,
             generation,
             containers: u32::try_from(members.len()).unwrap_or(u32::MAX),
             members: members.into_iter().collect(),
@@ -208,7 +211,7 @@ impl Elastic<'_> {
 
     fn epoch(&self) -> dormouse_messages::Epoch {
         let assignment = self.act.job.assignment.as_ref();
-        assignment.map_or(self.act.life.epoch, |assignment| assignment.epoch)
+        assignment.map_or(self.act.partition.epoch, |assignment| assignment.epoch)
     }
 
     fn changing(&self, change: &Change, now: Timestamp) -> Step {
@@ -228,7 +231,7 @@ impl Elastic<'_> {
                 .copied()
                 .filter(|rank| self.is_ready(*rank));
             let members = stay.chain(joined).collect();
-            let at = self.act.life.last_event.max(change.requested);
+            let at = self.act.partition.last_event.max(change.requested);
             // Deaths meanwhile were changes of their own.
             let generation = change.generation.max(self.members.generation + 1);
             return self.resized(members, change.cause, generation, at);
@@ -288,7 +291,7 @@ impl Elastic<'_> {
     fn leave(&self, change: &Change, ranks: Vec<Rank>) -> Step {
         let event = PartitionLeaveRequested {
             job: self.act.id.clone(),
-            incarnation: self.act.life.incarnation,
+            incarnation: self.act.partition.incarnation,
             generation: change.generation,
             ranks,
             grace_s: STOP_GRACE_S,
@@ -312,7 +315,7 @@ impl Elastic<'_> {
             return self.act.living(now);
         }
         let own = job.assignment.as_ref();
-        let own = own.filter(|own| own.incarnation == self.act.life.incarnation);
+        let own = own.filter(|own| own.incarnation == self.act.partition.incarnation);
         let assigned = |rank: &Rank| own.is_some_and(|own| own.places.contains_key(rank));
         let current = &self.members.current;
         let extra: Vec<Rank> = current
@@ -439,7 +442,7 @@ impl Elastic<'_> {
         let event = PartitionResizeRequested {
             job: act.id.clone(),
             epoch: self.epoch(),
-            incarnation: act.life.incarnation,
+            incarnation: act.partition.incarnation,
             generation: self.members.next_generation(),
             join,
             leave,
@@ -452,6 +455,6 @@ impl Elastic<'_> {
             made_for: act.job.made_for.clone().filter(|_| leaves),
             basis: None,
         };
-        Proposal::new(event, placed.unwrap_or(act.life.last_event)).into()
+        Proposal::new(event, placed.unwrap_or(act.partition.last_event)).into()
     }
 }

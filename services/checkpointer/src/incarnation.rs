@@ -6,7 +6,9 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::job::{CheckpointMode, Success};
 use dormouse_messages::{Epoch, JobId, NodeId, Proposal, Rank, Sequence, Timestamp};
-use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase};
+use dormouse_state::{
+    ClusterState, ContainerPhase, Job, Partition, PartitionContainer, PartitionPhase,
+};
 
 use crate::tasks;
 
@@ -64,7 +66,7 @@ pub struct Act<'a> {
     pub state: &'a ClusterState,
     pub id: &'a JobId,
     pub job: &'a Job,
-    pub life: &'a Life,
+    pub partition: &'a Partition,
     pub start_timeout_s: u32,
 }
 
@@ -77,7 +79,7 @@ impl Act<'_> {
     fn verdict(&self) -> Verdict {
         let auxiliary = &self.job.auxiliary;
         let (workers, roles): (Vec<_>, Vec<_>) = self
-            .life
+            .partition
             .containers
             .iter()
             .partition(|(rank, _)| auxiliary.is_worker(**rank));
@@ -105,7 +107,7 @@ impl Act<'_> {
         deaths.next().unwrap_or(verdict)
     }
 
-    fn verdict_of(&self, workers: &[(&Rank, &LifeContainer)]) -> Verdict {
+    fn verdict_of(&self, workers: &[(&Rank, &PartitionContainer)]) -> Verdict {
         let mut succeeded = Some(Sequence(0));
         let mut failed = None;
         // Containers of a task set run until asked to leave.
@@ -117,7 +119,7 @@ impl Act<'_> {
                     success: true, at, ..
                 } if may_leave => {
                     if **rank == Rank(0) && self.job.success == Success::Chief {
-                        return if self.life.is_over() {
+                        return if self.partition.is_over() {
                             Verdict::Succeeded(*at)
                         } else {
                             Verdict::WorkersSucceeded(*at)
@@ -134,7 +136,7 @@ impl Act<'_> {
         }
         match (failed, succeeded) {
             (Some((evicted, at)), _) => Verdict::Failed { evicted, at },
-            (None, Some(at)) if self.life.is_over() => Verdict::Succeeded(at),
+            (None, Some(at)) if self.partition.is_over() => Verdict::Succeeded(at),
             (None, Some(at)) => Verdict::WorkersSucceeded(at),
             (None, None) => Verdict::Running,
         }
@@ -143,14 +145,14 @@ impl Act<'_> {
     /// Returns a newer placement's epoch.
     pub fn adjusted(&self) -> Option<(Epoch, Sequence)> {
         let assignment = self.job.assignment.as_ref()?;
-        let newer = assignment.incarnation > self.life.incarnation;
+        let newer = assignment.incarnation > self.partition.incarnation;
         newer.then_some((assignment.epoch, assignment.placed))
     }
 
     /// A gang without places leaves a drained node and waits.
     fn leaving(&self) -> Option<(Epoch, Sequence)> {
         let leaves = self.job.assignment.is_none();
-        leaves.then_some((self.life.epoch, self.life.last_event))
+        leaves.then_some((self.partition.epoch, self.partition.last_event))
     }
 
     pub fn ended(&self) -> Option<Step> {
@@ -189,11 +191,11 @@ impl Act<'_> {
         if let Some(requested) = self.job.cancel_requested {
             return self.stop(StopReason::Cancelled, requested);
         }
-        if self.life.phase == LifePhase::Starting {
+        if self.partition.phase == PartitionPhase::Starting {
             return self.starting(now);
         }
         if let Some(reason) = self.job.tasks.as_ref().and_then(tasks::over) {
-            return self.stop(reason, self.life.last_event);
+            return self.stop(reason, self.partition.last_event);
         }
         let not_before = self.left_alone_until().filter(|until| now < *until);
         let adjusted = self.adjusted().or_else(|| self.leaving());
@@ -204,24 +206,24 @@ impl Act<'_> {
             let event = CheckpointRequested {
                 job: self.id.clone(),
                 epoch,
-                incarnation: self.life.incarnation,
+                incarnation: self.partition.incarnation,
                 basis: None,
             };
             return Proposal::new(event, placed).into();
         }
         let set = self.job.tasks.as_ref();
-        if let Some(assigned) = set.and_then(|set| tasks::assign(set, self.life)) {
+        if let Some(assigned) = set.and_then(|set| tasks::assign(set, self.partition)) {
             let event = TasksAssigned {
                 job: self.id.clone(),
-                incarnation: self.life.incarnation,
+                incarnation: self.partition.incarnation,
                 assigned,
                 basis: None,
             };
-            return Proposal::new(event, self.life.last_event).into();
+            return Proposal::new(event, self.partition.last_event).into();
         }
         let leave_by = self.leave_by();
         if leave_by.is_some_and(|leave_by| leave_by <= now) {
-            return self.stop(StopReason::Adjusted, self.life.last_event);
+            return self.stop(StopReason::Adjusted, self.partition.last_event);
         }
         Step::Wait(not_before.into_iter().chain(leave_by).min())
     }
@@ -232,7 +234,11 @@ impl Act<'_> {
             return None;
         }
         let nodes = &self.state.nodes;
-        let containers = self.life.containers.values().filter(|it| it.holds_room());
+        let containers = self
+            .partition
+            .containers
+            .values()
+            .filter(|it| it.holds_room());
         let on = containers.filter_map(|it| nodes.get(&it.place.node)?.leave_by);
         on.min()
     }
@@ -244,51 +250,51 @@ impl Act<'_> {
     /// Returns the end of the time in which other jobs may not adjust a new job.
     fn left_alone_until(&self) -> Option<Timestamp> {
         self.adjusted()?;
-        let mut containers = self.life.containers.values();
+        let mut containers = self.partition.containers.values();
         let may_stay = containers.all(|c| self.is_open(&c.place.node));
         let settled = self.job.settled_at(&self.state.policy);
         settled.filter(|_| may_stay && self.job.mode != CheckpointMode::None)
     }
 
     pub fn starting(&self, now: Timestamp) -> Step {
-        if self.life.all_started() {
+        if self.partition.all_started() {
             let event = PartitionStarted {
                 job: self.id.clone(),
-                epoch: self.life.epoch,
-                incarnation: self.life.incarnation,
-                containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
-                resumed_from: self.life.resumed_from.clone(),
+                epoch: self.partition.epoch,
+                incarnation: self.partition.incarnation,
+                containers: u32::try_from(self.partition.containers.len()).unwrap_or(u32::MAX),
+                resumed_from: self.partition.resumed_from.clone(),
                 basis: None,
             };
-            return Proposal::new(event, self.life.last_event).into();
+            return Proposal::new(event, self.partition.last_event).into();
         }
         let deadline = self
-            .life
+            .partition
             .requested_at
             .plus_ms(u64::from(self.start_timeout_s) * 1000);
         if now >= deadline {
-            return self.fail(false, self.life.last_event);
+            return self.fail(false, self.partition.last_event);
         }
         Step::Wait(Some(deadline))
     }
 
     /// Mode `exit` ends by saving; mode `continue` is stopped once saved.
     pub fn saving(&self, now: Timestamp) -> Step {
-        let LifePhase::Saving {
+        let PartitionPhase::Saving {
             since,
             requested,
             saved,
             failed,
-        } = &self.life.phase
+        } = &self.partition.phase
         else {
             return Step::Wait(None);
         };
-        if self.life.is_over() {
+        if self.partition.is_over() {
             return self.stopped(StopReason::Adjusted, *requested);
         }
         if self.job.mode == CheckpointMode::Exit && !self.some_worker_runs() {
             // Remaining roles have nothing to save.
-            return self.stop(StopReason::Adjusted, self.life.last_event);
+            return self.stop(StopReason::Adjusted, self.partition.last_event);
         }
         if let Verdict::Lost(at) = self.verdict() {
             return self.stop(StopReason::NodeLost, at);
@@ -306,7 +312,7 @@ impl Act<'_> {
             }
             (_, _, Some((at, _))) => self.stop(StopReason::Adjusted, *at),
             (CheckpointMode::Exit, None, None) if self.is_past_saving() => {
-                self.stop(StopReason::Adjusted, self.life.last_event)
+                self.stop(StopReason::Adjusted, self.partition.last_event)
             }
             (_, _, None) if now >= deadline => self.stop(StopReason::Adjusted, *requested),
             _ => Step::Wait(Some(deadline)),
@@ -320,14 +326,14 @@ impl Act<'_> {
             // Containers of a task set leave without saving, after their task.
             return false;
         }
-        let chief = self.life.containers.get(&Rank(0));
+        let chief = self.partition.containers.get(&Rank(0));
         chief.is_some_and(|chief| !chief.holds_room())
-            || self.life.ready_at.is_none() && self.has_dead()
+            || self.partition.ready_at.is_none() && self.has_dead()
     }
 
     /// Abandons the adjustment, unless the gang must move.
     fn keep(&self, cause: Sequence, why: &str) -> Step {
-        let mut containers = self.life.containers.values();
+        let mut containers = self.partition.containers.values();
         let whole = containers.all(|c| c.holds_room() && self.is_open(&c.place.node));
         let Some((epoch, _)) = self.adjusted().filter(|_| whole) else {
             return self.stop(StopReason::Adjusted, cause);
@@ -335,7 +341,7 @@ impl Act<'_> {
         let event = ResizeAbandoned {
             job: self.id.clone(),
             epoch,
-            incarnation: self.life.incarnation,
+            incarnation: self.partition.incarnation,
             reason: format!("the checkpoint failed ({why}); it stays as it was"),
             basis: None,
         };
@@ -343,7 +349,7 @@ impl Act<'_> {
     }
 
     pub fn stopping(&self, reason: StopReason, requested: Sequence, whole: bool) -> Step {
-        if self.life.is_over() {
+        if self.partition.is_over() {
             return if self.is_excused(reason, requested, whole) {
                 self.stopped_after(StopReason::Failed, self.job.attempts, requested)
             } else {
@@ -356,14 +362,14 @@ impl Act<'_> {
 
     /// Without running containers, reports the stop at once.
     pub fn stop(&self, reason: StopReason, cause: Sequence) -> Step {
-        if self.life.is_over() {
+        if self.partition.is_over() {
             return self.stopped(reason, cause);
         }
         let event = PartitionStopRequested {
             job: self.id.clone(),
-            epoch: self.life.epoch,
-            incarnation: self.life.incarnation,
-            containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
+            epoch: self.partition.epoch,
+            incarnation: self.partition.incarnation,
+            containers: u32::try_from(self.partition.containers.len()).unwrap_or(u32::MAX),
             reason,
             grace_s: self.is_without_hope().then_some(0),
             basis: None,
@@ -373,7 +379,7 @@ impl Act<'_> {
 
     /// Reports whether survivors of a final save wait for a dead member.
     fn is_without_hope(&self) -> bool {
-        let saves = matches!(self.life.phase, LifePhase::Saving { .. });
+        let saves = matches!(self.partition.phase, PartitionPhase::Saving { .. });
         let ends = self.job.mode == CheckpointMode::Exit;
         let gang = self.job.tasks.is_none();
         let no_hope = self.has_dead() || self.is_past_saving();
@@ -382,17 +388,17 @@ impl Act<'_> {
 
     fn some_worker_runs(&self) -> bool {
         let mut workers = self.workers();
-        workers.any(LifeContainer::holds_room)
+        workers.any(PartitionContainer::holds_room)
     }
 
-    fn workers(&self) -> impl Iterator<Item = &LifeContainer> {
-        let containers = self.life.containers.iter();
+    fn workers(&self) -> impl Iterator<Item = &PartitionContainer> {
+        let containers = self.partition.containers.iter();
         let workers = containers.filter(|(rank, _)| self.job.auxiliary.is_worker(**rank));
         workers.map(|(_, container)| container)
     }
 
     fn has_dead(&self) -> bool {
-        let is_dead = |container: &LifeContainer| {
+        let is_dead = |container: &PartitionContainer| {
             matches!(
                 container.phase,
                 ContainerPhase::Exited { success: false, .. }
@@ -405,17 +411,17 @@ impl Act<'_> {
     /// agents came late, a few times; or a node was lost.
     fn is_excused(&self, reason: StopReason, requested: Sequence, whole: bool) -> bool {
         let failed = matches!(reason, StopReason::Failed | StopReason::GaveUp);
-        let starting = self.life.running_since.is_none();
-        let mut containers = self.life.containers.values();
+        let starting = self.partition.running_since.is_none();
+        let mut containers = self.partition.containers.values();
         let died = containers.any(|container| {
             matches!(
                 container.phase,
                 ContainerPhase::Exited { success: false, at, .. } if at < requested
             )
         });
-        let mut containers = self.life.containers.values();
+        let mut containers = self.partition.containers.values();
         let cut = containers.any(|it| matches!(it.phase, ContainerPhase::Lost { .. }));
-        let late = self.life.may_have_been_delayed() && self.job.start_faults.may_be_late();
+        let late = self.partition.may_have_been_delayed() && self.job.start_faults.may_be_late();
         failed && starting && !died && (whole || cut || late)
     }
 
@@ -432,9 +438,9 @@ impl Act<'_> {
     fn stopped_after(&self, reason: StopReason, attempts: u32, cause: Sequence) -> Step {
         let event = PartitionStopped {
             job: self.id.clone(),
-            epoch: self.life.epoch,
-            incarnation: self.life.incarnation,
-            containers: u32::try_from(self.life.containers.len()).unwrap_or(u32::MAX),
+            epoch: self.partition.epoch,
+            incarnation: self.partition.incarnation,
+            containers: u32::try_from(self.partition.containers.len()).unwrap_or(u32::MAX),
             reason,
             attempts,
             basis: None,
@@ -444,19 +450,19 @@ impl Act<'_> {
 
     /// Reports whether the first failure was an eviction; later members die of the gang's end.
     fn evicted(&self) -> bool {
-        let exits = self
-            .life
-            .containers
-            .values()
-            .filter_map(|container| match &container.phase {
-                ContainerPhase::Exited {
-                    success: false,
-                    evicted,
-                    at,
-                    ..
-                } => Some((*at, *evicted)),
-                _ => None,
-            });
+        let exits =
+            self.partition
+                .containers
+                .values()
+                .filter_map(|container| match &container.phase {
+                    ContainerPhase::Exited {
+                        success: false,
+                        evicted,
+                        at,
+                        ..
+                    } => Some((*at, *evicted)),
+                    _ => None,
+                });
         exits.min().is_some_and(|(_, evicted)| evicted)
     }
 }

@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::{JobCancelled, JobFailed, PartitionWarned, StopReason};
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
-use dormouse_state::{Job, LifePhase, queue_limit_over};
+use dormouse_state::{Job, PartitionPhase, queue_limit_over};
 
 use crate::incarnation::{Act, Step};
 
@@ -45,11 +45,11 @@ impl Act<'_> {
     /// Returns the start of a run or save that nothing else ends.
     fn counts(&self) -> Option<Timestamp> {
         let runs = matches!(
-            self.life.phase,
-            LifePhase::Running | LifePhase::Saving { .. }
+            self.partition.phase,
+            PartitionPhase::Running | PartitionPhase::Saving { .. }
         );
         let counts = runs && self.job.cancel_requested.is_none() && self.is_alive();
-        self.life.running_since.filter(|_| counts)
+        self.partition.running_since.filter(|_| counts)
     }
 
     /// Stops or warns the incarnation.
@@ -57,26 +57,26 @@ impl Act<'_> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let stops_at = limits.stops_at(since)?;
         if now >= self.when_heard(stops_at) {
-            return Some(self.stop(StopReason::TimeLimit, self.life.last_event));
+            return Some(self.stop(StopReason::TimeLimit, self.partition.last_event));
         }
         let (_, warning) = limits
-            .warns_at(self.life.incarnation, since)
+            .warns_at(self.partition.incarnation, since)
             .filter(|(at, _)| now >= *at)?;
         let left_s = stops_at.ms_since(now).div_ceil(1000);
         let event = PartitionWarned {
             job: self.id.clone(),
-            incarnation: self.life.incarnation,
+            incarnation: self.partition.incarnation,
             signal: warning.signal.clone(),
             left_s: u32::try_from(left_s).unwrap_or(u32::MAX),
             basis: None,
         };
-        Some(Proposal::new(event, self.life.last_event).into())
+        Some(Proposal::new(event, self.partition.last_event).into())
     }
 
     /// Returns the next due limit.
     pub fn next_limit(&self) -> Option<Timestamp> {
         let (since, limits) = (self.counts()?, &self.job.limits);
-        let warns = limits.warns_at(self.life.incarnation, since);
+        let warns = limits.warns_at(self.partition.incarnation, since);
         let warns = warns.map(|(at, _)| at);
         warns.or_else(|| Some(self.when_heard(limits.stops_at(since)?)))
     }

@@ -109,10 +109,10 @@ pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
 }
 
 fn leaves(job: &Job, rank: Rank) -> bool {
-    let (Some(life), Some(own)) = (&job.life, &job.assignment) else {
+    let (Some(partition), Some(own)) = (&job.partition, &job.assignment) else {
         return true;
     };
-    own.incarnation != life.incarnation || !own.places.contains_key(&rank)
+    own.incarnation != partition.incarnation || !own.places.contains_key(&rank)
 }
 
 impl<'a> Counted<'a> {
@@ -135,7 +135,7 @@ impl<'a> Counted<'a> {
             })
             .collect();
         for job in state.jobs.values() {
-            let living = job.life.iter().flat_map(|life| &life.containers);
+            let living = job.partition.iter().flat_map(|it| &it.containers);
             let living = living.filter(|(_, container)| container.holds_room());
             for (rank, container) in living.filter(|(rank, _)| !is_gone(job, **rank)) {
                 if let Some(node) = nodes.get_mut(&container.place.node) {

@@ -3,7 +3,7 @@
 use dormouse_messages::events::{JobCancelled, JobFailed, PartitionStartRequested, StopReason};
 use dormouse_messages::job::Success;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
-use dormouse_state::{ClusterState, Job, LifePhase, Stop};
+use dormouse_state::{ClusterState, Job, PartitionPhase, Stop};
 
 use crate::incarnation::{Act, Step, completed, earliest};
 use crate::room::Room;
@@ -17,14 +17,14 @@ pub fn step(
     now: Timestamp,
     room: &mut Room<'_>,
 ) -> Step {
-    let Some(life) = &job.life else {
-        return between_lives(id, job, now, room);
+    let Some(partition) = &job.partition else {
+        return between_partitions(id, job, now, room);
     };
     let act = Act {
         state,
         id,
         job,
-        life,
+        partition,
         start_timeout_s,
     };
     if let Some(step) = act.limited(now) {
@@ -38,18 +38,18 @@ pub fn step(
 }
 
 fn phased(act: &Act<'_>, now: Timestamp, room: &mut Room<'_>) -> Step {
-    if let LifePhase::Stopping {
+    if let PartitionPhase::Stopping {
         reason,
         requested,
         whole,
-    } = &act.life.phase
+    } = &act.partition.phase
     {
         return act.stopping(*reason, *requested, *whole);
     }
-    if let LifePhase::Saving { .. } = &act.life.phase {
+    if let PartitionPhase::Saving { .. } = &act.partition.phase {
         return act.saving(now);
     }
-    if let Some(members) = &act.life.members {
+    if let Some(members) = &act.partition.members {
         return elastic::step(act, members, now, room);
     }
     match act.ended() {
@@ -59,21 +59,21 @@ fn phased(act: &Act<'_>, now: Timestamp, room: &mut Room<'_>) -> Step {
 }
 
 /// Between incarnations the job ends, waits or starts.
-fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
-    if let Some(ended) = ended_between_lives(id, job) {
+fn between_partitions(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
+    if let Some(ended) = ended_between_partitions(id, job) {
         return ended;
     }
     let waits_until = job.limits.waits_until().filter(|_| !job.ever_started());
     if let Some(step) = waits_until.and_then(|until| limits::waited(id, job, until, now)) {
         return step;
     }
-    match start_between_lives(id, job, now, room) {
+    match start_between_partitions(id, job, now, room) {
         Step::Wait(until) => Step::Wait(earliest(until, waits_until)),
         step => step,
     }
 }
 
-fn start_between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
+fn start_between_partitions(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
     let Some(assignment) = job
         .waits_to_start()
         .filter(|assignment| !assignment.displaced)
@@ -104,7 +104,7 @@ fn start_between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_
     Proposal::caused_by(event, causes).into()
 }
 
-fn ended_between_lives(id: &JobId, job: &Job) -> Option<Step> {
+fn ended_between_partitions(id: &JobId, job: &Job) -> Option<Step> {
     let stop = job.last_stop.as_ref();
     let over = job.tasks.as_ref().and_then(tasks::over);
     let reason = over.or(stop.map(|stop| stop.reason));
@@ -172,7 +172,10 @@ fn retry_at(job: &Job) -> Option<Timestamp> {
         .last_stop
         .as_ref()
         .filter(|stop| stop.reason == StopReason::Failed)?;
-    let failures = job.attempts.max(job.start_faults.lives).checked_sub(1)?;
+    let failures = job
+        .attempts
+        .max(job.start_faults.incarnations)
+        .checked_sub(1)?;
     let wait_s = 1_u64
         .checked_shl(failures)
         .map_or(60, |wait_s| wait_s.min(60));

@@ -6,7 +6,7 @@
 
 use dormouse_messages::JobId;
 use dormouse_messages::events::{Assigned, StopReason};
-use dormouse_state::{ContainerPhase, Life, TaskSet};
+use dormouse_state::{ContainerPhase, Partition, TaskSet};
 
 /// A report and its answer take some 10 ms, on a busy machine 100 ms.
 const AHEAD_US: u64 = 500_000;
@@ -48,18 +48,18 @@ pub fn why_failed(id: &JobId, set: &TaskSet) -> Option<String> {
 }
 
 /// Returns the next tasks of low containers.
-pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
+pub fn assign(set: &TaskSet, partition: &Partition) -> Option<Vec<Assigned>> {
     if set.pending.is_empty() {
         return None;
     }
-    let containers = life.containers.len() as u64;
+    let containers = partition.containers.len() as u64;
     let ahead = match set.pace_us {
         Some(pace_us) => (AHEAD_US / pace_us.max(1)).clamp(1, MOST),
         None => 1,
     };
     let mut pending = set.pending.clone();
     let mut all = Vec::new();
-    let started = life.containers.iter();
+    let started = partition.containers.iter();
     let started = started.filter(|(_, container)| container.phase == ContainerPhase::Started);
     for (rank, _) in started {
         let has = set.assigned.get(rank).map_or(0, |given| given.tasks.len());
@@ -82,12 +82,12 @@ pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
 mod tests {
     use dormouse_messages::job::Tasks;
     use dormouse_messages::{Epoch, Incarnation, Rank, TaskRanges, Timestamp};
-    use dormouse_state::{LifeContainer, LifePhase, Place};
+    use dormouse_state::{PartitionContainer, PartitionPhase, Place};
 
     use super::*;
 
-    fn life(containers: u32) -> Life {
-        let container = LifeContainer {
+    fn partition(containers: u32) -> Partition {
+        let container = PartitionContainer {
             place: Place {
                 node: "n0".parse().expect("a node"),
                 gpus: Vec::new(),
@@ -96,7 +96,7 @@ mod tests {
             phase: ContainerPhase::Started,
             readiness: dormouse_state::Readiness::Unknown,
         };
-        Life {
+        Partition {
             incarnation: Incarnation(1),
             epoch: Epoch(1),
             requested_at: Timestamp::from_micros(0),
@@ -108,7 +108,7 @@ mod tests {
                 .map(|rank| (Rank(rank), container.clone()))
                 .collect(),
             numbered: Rank(containers),
-            phase: LifePhase::Running,
+            phase: PartitionPhase::Running,
             ran: true,
             begun: containers,
             rejoined: false,
@@ -139,24 +139,24 @@ mod tests {
     #[test]
     fn before_anything_is_known_each_gets_one() {
         let mut set = set(100, None);
-        let assigned = assign(&set, &life(4)).expect("tasks");
+        let assigned = assign(&set, &partition(4)).expect("tasks");
         assert_eq!(counts(Some(&assigned)), [1, 1, 1, 1]);
         given(&mut set, &assigned);
-        assert_eq!(assign(&set, &life(4)), None, "each has one");
+        assert_eq!(assign(&set, &partition(4)), None, "each has one");
     }
 
     #[test]
     fn short_tasks_are_given_ahead_and_long_ones_are_not() {
         assert_eq!(
-            counts(assign(&set(10_000, Some(10_000)), &life(2)).as_deref()),
+            counts(assign(&set(10_000, Some(10_000)), &partition(2)).as_deref()),
             [50, 50]
         );
         assert_eq!(
-            counts(assign(&set(10_000, Some(9_000_000)), &life(2)).as_deref()),
+            counts(assign(&set(10_000, Some(9_000_000)), &partition(2)).as_deref()),
             [1, 1]
         );
         assert_eq!(
-            counts(assign(&set(10_000, Some(0)), &life(2)).as_deref()),
+            counts(assign(&set(10_000, Some(0)), &partition(2)).as_deref()),
             [512, 512]
         );
     }
@@ -165,7 +165,7 @@ mod tests {
     fn the_last_tasks_are_shared_out() {
         let mut set = set(16, Some(1));
         let mut orders = Vec::new();
-        while let Some(assigned) = assign(&set, &life(2)) {
+        while let Some(assigned) = assign(&set, &partition(2)) {
             orders.push(counts(Some(&assigned)));
             given(&mut set, &assigned);
             set.assigned.clear();
@@ -176,11 +176,11 @@ mod tests {
 
     #[test]
     fn only_what_has_started_gets_tasks_and_each_task_is_given_once() {
-        let mut life = life(3);
-        if let Some(container) = life.containers.get_mut(&Rank(1)) {
+        let mut partition = partition(3);
+        if let Some(container) = partition.containers.get_mut(&Rank(1)) {
             container.phase = ContainerPhase::Requested;
         }
-        let assigned = assign(&set(100, Some(100_000)), &life).expect("tasks");
+        let assigned = assign(&set(100, Some(100_000)), &partition).expect("tasks");
         let ranks: Vec<_> = assigned.iter().map(|assigned| assigned.rank.0).collect();
         assert_eq!(ranks, [0, 2]);
         let mut all = TaskRanges::default();
@@ -194,14 +194,14 @@ mod tests {
     #[test]
     fn a_container_with_half_of_its_work_left_is_not_disturbed() {
         let mut set = set(10_000, Some(10_000));
-        let assigned = assign(&set, &life(1)).expect("tasks");
+        let assigned = assign(&set, &partition(1)).expect("tasks");
         given(&mut set, &assigned);
         let rank = set.assigned.get_mut(&Rank(0)).expect("given");
         let _ = rank.tasks.take_lowest(24, usize::MAX);
-        assert_eq!(assign(&set, &life(1)), None, "26 of 50 are left");
+        assert_eq!(assign(&set, &partition(1)), None, "26 of 50 are left");
         let rank = set.assigned.get_mut(&Rank(0)).expect("given");
         let _ = rank.tasks.take_lowest(2, usize::MAX);
-        assert_eq!(counts(assign(&set, &life(1)).as_deref()), [26]);
+        assert_eq!(counts(assign(&set, &partition(1)).as_deref()), [26]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::{NodeId, Rank};
-use dormouse_state::{Assignment, ClusterState, Job, LifeContainer, Place};
+use dormouse_state::{Assignment, ClusterState, Job, PartitionContainer, Place};
 
 /// True if the job has no containers, or must leave them.
 pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
@@ -29,16 +29,17 @@ pub(crate) fn stands(
 
 /// True if a job that lost or must leave a node continues with the rest.
 pub(crate) fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> bool {
-    let life = job.life.as_ref();
-    let life = life.filter(|life| job.in_place && life.incarnation == assignment.incarnation);
-    let Some(life) = life else {
+    let partition = job.partition.as_ref();
+    let partition = partition
+        .filter(|partition| job.in_place && partition.incarnation == assignment.incarnation);
+    let Some(partition) = partition else {
         return false;
     };
     // A node that was lost and came back no longer runs its containers.
     let is_left = |(rank, place): &(&Rank, &Place)| {
-        let container = life.containers.get(*rank);
+        let container = partition.containers.get(*rank);
         state.nodes.is_open(&job.needs, &place.node)
-            && container.is_none_or(LifeContainer::holds_room)
+            && container.is_none_or(PartitionContainer::holds_room)
     };
     let left: Vec<&Rank> = assignment
         .places
@@ -65,9 +66,9 @@ pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     };
     let nodes = &state.nodes;
     let leaves = |(rank, place): (&Rank, &Place)| {
-        let life = job.life.as_ref();
-        let container = life.and_then(|life| life.containers.get(rank));
-        let runs = container.is_some_and(LifeContainer::holds_room);
+        let partition = job.partition.as_ref();
+        let container = partition.and_then(|it| it.containers.get(rank));
+        let runs = container.is_some_and(PartitionContainer::holds_room);
         runs && !nodes.is_open(&job.needs, &place.node) && !nodes.is_lost(&place.node)
     };
     if assignment.displaced {

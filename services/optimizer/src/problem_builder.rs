@@ -129,7 +129,7 @@ fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)>
     if job.mode == CheckpointMode::None || job.in_place || job.in_transit() {
         return None;
     }
-    let since = job.life.as_ref().and_then(|life| life.running_since);
+    let since = job.partition.as_ref().and_then(|it| it.running_since);
     let settled = since.zip(job.settled_at(&state.policy));
     let cooled = job
         .kept_at
@@ -301,9 +301,9 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
         let is_assigned = |incarnation, rank: &Rank| {
             stands.is_some_and(|it| it.incarnation == incarnation && it.places.contains_key(rank))
         };
-        if let Some(life) = &job.life {
-            for (rank, container) in &life.containers {
-                if container.holds_room() && !is_assigned(life.incarnation, rank) {
+        if let Some(partition) = &job.partition {
+            for (rank, container) in &partition.containers {
+                if container.holds_room() && !is_assigned(partition.incarnation, rank) {
                     let node = container.place.node.clone();
                     let held = held_by_one(state, (job, *rank), &node);
                     gpus.take((job, *rank), &container.place);

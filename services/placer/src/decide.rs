@@ -255,7 +255,7 @@ fn retry<'a>(
     let (Some(assignment), Some(stop)) = (&job.assignment, &job.last_stop) else {
         return None;
     };
-    let stopped = job.life.is_none() && stop.incarnation >= assignment.incarnation;
+    let stopped = job.partition.is_none() && stop.incarnation >= assignment.incarnation;
     let again = stopped && !assignment.displaced && retried(job);
     again.then_some((id, job, assignment, stop.sequence))
 }

@@ -43,8 +43,8 @@ pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
 
 /// An incarnation yet to begin is placed whole, since its starter may not see the change.
 pub fn is_alive(job: &Job, assignment: &Assignment) -> bool {
-    let life = job.life.as_ref();
-    life.is_some_and(|life| life.incarnation == assignment.incarnation)
+    let partition = job.partition.as_ref();
+    partition.is_some_and(|it| it.incarnation == assignment.incarnation)
         && (job.is_served() || assignment.places.contains_key(&Rank(0)))
 }
 

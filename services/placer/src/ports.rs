@@ -105,7 +105,7 @@ impl<'a> Ports<'a> {
 fn held(state: &ClusterState) -> impl Iterator<Item = &Place> {
     state.jobs.values().flat_map(|job| {
         let assigned = job.assignment.iter().flat_map(|a| a.places.values());
-        let living = job.life.iter().flat_map(|life| life.containers.values());
+        let living = job.partition.iter().flat_map(|it| it.containers.values());
         assigned.chain(living.map(|container| &container.place))
     })
 }

@@ -48,7 +48,7 @@ pub struct Health {
 /// A job's late starts, and failures because of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartFaults {
-    pub lives: u32,
+    pub incarnations: u32,
     /// Possibly the job's fault.
     pub dubious: u32,
     pub last: Incarnation,
@@ -100,14 +100,14 @@ impl Health {
     /// image cannot exclude all nodes.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
-        let lives: BTreeSet<_> = self
+        let incarnations: BTreeSet<_> = self
             .faults
             .iter()
             .map(|it| (&it.job, it.incarnation))
             .collect();
         let tenants: BTreeSet<_> = self.faults.iter().map(|it| it.job.tenant()).collect();
         let is_the_nodes = self.faults.iter().any(|it| !it.fault.may_be_the_jobs());
-        let again = lives.len() >= 2 || self.faults.len() >= FAULTS_KEPT;
+        let again = incarnations.len() >= 2 || self.faults.len() >= FAULTS_KEPT;
         self.faults.len() >= SUSPECT && again && (tenants.len() >= 2 || is_the_nodes)
     }
 }
@@ -118,7 +118,7 @@ impl StartFaults {
         self.nodes.insert(event.node.clone());
         if event.incarnation > self.last {
             self.last = event.incarnation;
-            self.lives = self.lives.saturating_add(1);
+            self.incarnations = self.incarnations.saturating_add(1);
             self.dubious += u32::from(event.fault.may_be_the_jobs());
         }
     }

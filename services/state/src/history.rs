@@ -251,13 +251,19 @@ impl History {
     }
 
     /// Places a whole gang by `(node, containers)`.
-    pub fn place(&mut self, epoch: u64, id: &str, life: u32, on: &[(&str, u32)]) -> &mut Self {
+    pub fn place(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        incarnation: u32,
+        on: &[(&str, u32)],
+    ) -> &mut Self {
         let places = on
             .iter()
             .flat_map(|(name, count)| (0..*count).map(move |_| *name));
         let create = places.enumerate().map(|(rank, name)| PlacedContainer {
             job: job(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             rank: Rank(u32::try_from(rank).expect("few")),
             node: node(name),
             gpus: Vec::new(),
@@ -277,13 +283,13 @@ impl History {
         &mut self,
         epoch: u64,
         id: &str,
-        life: u32,
+        incarnation: u32,
         create: &[(u32, &str)],
         remove: &[(u32, &str)],
     ) -> &mut Self {
         let created = create.iter().map(|(rank, name)| PlacedContainer {
             job: job(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             rank: Rank(*rank),
             node: node(name),
             gpus: Vec::new(),
@@ -291,7 +297,7 @@ impl History {
         });
         let removed = remove.iter().map(|(rank, name)| RemovedContainer {
             job: job(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             rank: Rank(*rank),
             node: node(name),
         });
@@ -308,7 +314,7 @@ impl History {
         &mut self,
         epoch: u64,
         id: &str,
-        life: u32,
+        incarnation: u32,
         join: &[u32],
         leave: &[u32],
     ) -> &mut Self {
@@ -316,7 +322,7 @@ impl History {
         self.push(PartitionResizeRequested {
             job: job(id),
             epoch: Epoch(epoch),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             generation: 1,
             join: ranks(join),
             leave: ranks(leave),
@@ -328,11 +334,17 @@ impl History {
         })
     }
 
-    pub fn resized(&mut self, epoch: u64, id: &str, life: u32, members: &[u32]) -> &mut Self {
+    pub fn resized(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        incarnation: u32,
+        members: &[u32],
+    ) -> &mut Self {
         self.push(PartitionResized {
             job: job(id),
             epoch: Epoch(epoch),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             generation: 1,
             containers: u32::try_from(members.len()).expect("few"),
             members: members.iter().copied().map(Rank).collect(),
@@ -341,20 +353,32 @@ impl History {
         })
     }
 
-    pub fn request_start(&mut self, epoch: u64, id: &str, life: u32, containers: u32) -> &mut Self {
+    pub fn request_start(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        incarnation: u32,
+        containers: u32,
+    ) -> &mut Self {
         self.push(PartitionStartRequested {
             job: job(id),
             epoch: Epoch(epoch),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             containers,
-            resumed_from: (life > 1).then(|| format!("ckpt/{}", life - 1)),
+            resumed_from: (incarnation > 1).then(|| format!("ckpt/{}", incarnation - 1)),
             basis: None,
         })
     }
 
-    pub fn container_started(&mut self, id: &str, life: u32, rank: u32, on: &str) -> &mut Self {
+    pub fn container_started(
+        &mut self,
+        id: &str,
+        incarnation: u32,
+        rank: u32,
+        on: &str,
+    ) -> &mut Self {
         self.push(ContainerStarted {
-            container: container(id, life, rank),
+            container: container(id, incarnation, rank),
             node: node(on),
             pid: 1,
         })
@@ -363,13 +387,13 @@ impl History {
     pub fn container_exited(
         &mut self,
         id: &str,
-        life: u32,
+        incarnation: u32,
         rank: u32,
         on: &str,
         exit_code: Option<i32>,
     ) -> &mut Self {
         self.push(ContainerExited {
-            container: container(id, life, rank),
+            container: container(id, incarnation, rank),
             node: node(on),
             exit_code,
             signal: exit_code.is_none().then_some(9),
@@ -379,43 +403,55 @@ impl History {
         })
     }
 
-    pub fn started(&mut self, epoch: u64, id: &str, life: u32, containers: u32) -> &mut Self {
+    pub fn started(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        incarnation: u32,
+        containers: u32,
+    ) -> &mut Self {
         self.push(PartitionStarted {
             job: job(id),
             epoch: Epoch(epoch),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             containers,
             resumed_from: None,
             basis: None,
         })
     }
 
-    pub fn request_checkpoint(&mut self, epoch: u64, id: &str, life: u32) -> &mut Self {
+    pub fn request_checkpoint(&mut self, epoch: u64, id: &str, incarnation: u32) -> &mut Self {
         self.push(CheckpointRequested {
             job: job(id),
             epoch: Epoch(epoch),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             basis: None,
         })
     }
 
-    pub fn saved(&mut self, id: &str, life: u32, step: u64) -> &mut Self {
+    pub fn saved(&mut self, id: &str, incarnation: u32, step: u64) -> &mut Self {
         self.push(CheckpointSaved {
             job: job(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             node: node("n0"),
-            uri: format!("ckpt/{life}"),
+            uri: format!("ckpt/{incarnation}"),
             step,
             bytes: 1 << 20,
             duration_ms: 900,
         })
     }
 
-    pub fn stopped(&mut self, epoch: u64, id: &str, life: u32, reason: StopReason) -> &mut Self {
+    pub fn stopped(
+        &mut self,
+        epoch: u64,
+        id: &str,
+        incarnation: u32,
+        reason: StopReason,
+    ) -> &mut Self {
         self.push(PartitionStopped {
             job: job(id),
             epoch: Epoch(epoch),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             containers: 1,
             reason,
             attempts: u32::from(reason == StopReason::Failed),
@@ -434,10 +470,10 @@ impl History {
         })
     }
 
-    pub fn progress(&mut self, id: &str, life: u32, step: u64, accuracy: f64) -> &mut Self {
+    pub fn progress(&mut self, id: &str, incarnation: u32, step: u64, accuracy: f64) -> &mut Self {
         self.push(Progress {
             job: job(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             node: node("n0"),
             step,
             steps_total: 500,
@@ -463,10 +499,10 @@ impl History {
     }
 }
 
-fn container(id: &str, life: u32, rank: u32) -> ContainerId {
+fn container(id: &str, incarnation: u32, rank: u32) -> ContainerId {
     ContainerId {
         job: job(id),
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(incarnation),
         rank: Rank(rank),
     }
 }

@@ -47,14 +47,14 @@ pub enum Readiness {
 
 /// A container of an incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LifeContainer {
+pub struct PartitionContainer {
     pub place: Place,
     pub phase: ContainerPhase,
     /// Only if the job asks for readiness.
     pub readiness: Readiness,
 }
 
-impl LifeContainer {
+impl PartitionContainer {
     /// Reports whether the container may hold capacity.
     #[must_use]
     pub fn holds_room(&self) -> bool {
@@ -67,7 +67,7 @@ impl LifeContainer {
 
 /// The phase of an incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LifePhase {
+pub enum PartitionPhase {
     Starting,
     Running,
     Saving {
@@ -87,7 +87,7 @@ pub enum LifePhase {
 
 /// The incarnation last asked to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub struct Partition {
     pub incarnation: Incarnation,
     pub epoch: Epoch,
     pub requested_at: Timestamp,
@@ -97,10 +97,10 @@ pub struct Life {
     pub ready_at: Option<Timestamp>,
     pub last_event: Sequence,
     pub resumed_from: Option<String>,
-    pub containers: BTreeMap<Rank, LifeContainer>,
+    pub containers: BTreeMap<Rank, PartitionContainer>,
     /// An incarnation never reuses ranks.
     pub numbered: Rank,
-    pub phase: LifePhase,
+    pub phase: PartitionPhase,
     /// Any container ran, so output may exist.
     pub ran: bool,
     /// Containers reported running, then or later.
@@ -110,11 +110,11 @@ pub struct Life {
     pub members: Option<Members>,
 }
 
-impl Life {
+impl Partition {
     /// Reports whether no container holds capacity.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        !self.containers.values().any(LifeContainer::holds_room)
+        !self.containers.values().any(PartitionContainer::holds_room)
     }
 
     /// Returns the first failure. If the containers never ran together, failures after the stop request do
@@ -122,7 +122,7 @@ impl Life {
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
         let asked = match self.phase {
-            LifePhase::Stopping { requested, .. } if self.running_since.is_none() => {
+            PartitionPhase::Stopping { requested, .. } if self.running_since.is_none() => {
                 Some(requested)
             }
             _ => None,
@@ -159,7 +159,7 @@ impl Life {
     /// Reports whether every container ran or ended.
     #[must_use]
     pub fn all_started(&self) -> bool {
-        let requested = |c: &LifeContainer| c.phase == ContainerPhase::Requested;
+        let requested = |c: &PartitionContainer| c.phase == ContainerPhase::Requested;
         !self.containers.values().any(requested)
     }
 }

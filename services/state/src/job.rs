@@ -1,6 +1,6 @@
-//! A live job. Its *assignment* is the newest placement; its *life* is the incarnation last asked to start.
-//! While the two differ or the life is not yet running, the job is in transit: new places and held capacity
-//! both count as taken.
+//! A live job. Its *assignment* is the newest placement; its *partition* is the incarnation last asked to
+//! start. While the two differ or the partition is not yet running, the job is in transit: new places and
+//! held capacity both count as taken.
 //!
 //! - `assignment.rs`: the newest placement
 
@@ -20,7 +20,7 @@ use dormouse_messages::{
 use serde::{Deserialize, Serialize};
 
 use super::health::StartFaults;
-use super::incarnation::{Life, LifePhase, Place};
+use super::incarnation::{Partition, PartitionPhase, Place};
 use super::limits::Limits;
 use super::precedence::Precedence;
 use super::tasks::TaskSet;
@@ -104,7 +104,7 @@ pub struct Job {
     pub assignment: Option<Assignment>,
     /// Older placements, or joining containers, never started; a lagging checkpointer may still start them.
     pub superseded: BTreeMap<Incarnation, BTreeMap<Rank, Place>>,
-    pub life: Option<Life>,
+    pub partition: Option<Partition>,
     pub last_stop: Option<Stop>,
     pub attempts: u32,
     pub checkpoint: Option<SavedCheckpoint>,
@@ -201,7 +201,7 @@ impl Job {
             waiting_since: None,
             assignment: None,
             superseded: BTreeMap::new(),
-            life: None,
+            partition: None,
             last_stop: None,
             attempts: 0,
             checkpoint: None,
@@ -243,12 +243,12 @@ impl Job {
     /// Returns the time since all containers run.
     #[must_use]
     pub fn running_since(&self) -> Option<Timestamp> {
-        self.life.as_ref()?.running_since
+        self.partition.as_ref()?.running_since
     }
 
     /// Reports whether the present workers are on more than one node.
     pub(crate) fn is_apart(&self) -> bool {
-        let containers = self.life.iter().flat_map(|life| &life.containers);
+        let containers = self.partition.iter().flat_map(|it| &it.containers);
         let workers =
             containers.filter(|(rank, it)| it.holds_room() && self.auxiliary.is_worker(**rank));
         let mut nodes = workers.map(|(_, container)| &container.place.node);
@@ -335,7 +335,7 @@ impl Job {
     /// Reports whether the job gives its places up now. A held job in transit arrives first.
     #[must_use]
     pub fn gives_up(&self) -> bool {
-        let on_its_way = self.assignment.is_some() && self.life.is_some() && self.in_transit();
+        let on_its_way = self.assignment.is_some() && self.partition.is_some() && self.in_transit();
         self.stands_down() && (self.is_served() || !on_its_way)
     }
 
@@ -356,7 +356,7 @@ impl Job {
     /// Reports whether any start was requested.
     #[must_use]
     pub fn ever_started(&self) -> bool {
-        self.life.is_some() || self.last_stop.is_some()
+        self.partition.is_some() || self.last_stop.is_some()
     }
 
     /// Reports whether a running job can change.
@@ -383,8 +383,9 @@ impl Job {
         let Some(assignment) = self.assignment.as_ref().filter(|it| !it.displaced) else {
             return false;
         };
-        self.life.as_ref().is_none_or(|life| {
-            life.incarnation == assignment.incarnation && life.phase == LifePhase::Starting
+        self.partition.as_ref().is_none_or(|partition| {
+            partition.incarnation == assignment.incarnation
+                && partition.phase == PartitionPhase::Starting
         })
     }
 
@@ -392,11 +393,11 @@ impl Job {
     fn has_to_leave(&self) -> bool {
         let assignment = self.assignment.as_ref();
         let displaced = assignment.is_some_and(|assignment| assignment.displaced);
-        displaced && self.life.is_some() && !self.in_place
+        displaced && self.partition.is_some() && !self.in_place
     }
 
     fn differs(&self) -> bool {
-        let members = self.life.as_ref().and_then(|life| life.members.as_ref());
+        let members = self.partition.as_ref().and_then(|it| it.members.as_ref());
         let (Some(members), Some(assignment)) = (members, &self.assignment) else {
             return false;
         };
@@ -431,8 +432,8 @@ impl Job {
 
     /// Returns the current incarnation's tasks.
     pub fn tasks_of(&mut self, incarnation: Incarnation) -> Option<&mut TaskSet> {
-        let life = self.life.as_ref()?;
-        let is_present = life.incarnation == incarnation;
+        let partition = self.partition.as_ref()?;
+        let is_present = partition.incarnation == incarnation;
         self.tasks.as_mut().filter(|_| is_present)
     }
 
@@ -453,17 +454,17 @@ impl Job {
             self.waiting_since = None;
         }
         let old = std::mem::replace(&mut self.assignment, assignment);
-        let lived = self.life.as_ref().map(|life| life.incarnation);
+        let lived = self.partition.as_ref().map(|it| it.incarnation);
         let stopped = self.last_stop.as_ref().map(|stop| stop.incarnation);
         let Some(mut old) = old else {
             return;
         };
-        match &self.life {
-            Some(life) if life.incarnation == old.incarnation => {
+        match &self.partition {
+            Some(partition) if partition.incarnation == old.incarnation => {
                 // Unrequested joining containers.
                 old.places.append(&mut old.dropped);
-                let asked = |rank: &Rank| life.containers.contains_key(rank);
-                let may_join = |rank: &Rank| life.members.is_some() && !asked(rank);
+                let asked = |rank: &Rank| partition.containers.contains_key(rank);
+                let may_join = |rank: &Rank| partition.members.is_some() && !asked(rank);
                 old.places.retain(|rank, _| may_join(rank));
             }
             _ if Some(old.incarnation) <= lived.max(stopped) => return,
@@ -493,12 +494,13 @@ impl Job {
     /// Reports whether the assignment does not run yet.
     #[must_use]
     pub fn in_transit(&self) -> bool {
-        match (&self.assignment, &self.life) {
-            (Some(assignment), Some(life)) => {
-                life.incarnation != assignment.incarnation || life.phase != LifePhase::Running
+        match (&self.assignment, &self.partition) {
+            (Some(assignment), Some(partition)) => {
+                partition.incarnation != assignment.incarnation
+                    || partition.phase != PartitionPhase::Running
             }
             (Some(_), None) => true,
-            (None, life) => life.is_some(),
+            (None, partition) => partition.is_some(),
         }
     }
 
@@ -507,9 +509,9 @@ impl Job {
     /// time.
     #[must_use]
     pub fn settled_at(&self, policy: &Policy) -> Option<Timestamp> {
-        let life = self.life.as_ref()?;
-        let since = life.running_since?;
-        let ready = match (self.ready, life.ready_at) {
+        let partition = self.partition.as_ref()?;
+        let since = partition.running_since?;
+        let ready = match (self.ready, partition.ready_at) {
             (Some(Ready::Progress), Some(ready)) => ready,
             (Some(Ready::Progress), None) => since.plus_ms(SILENT_AT_MOST_MS),
             (None, _) => since,
@@ -517,12 +519,12 @@ impl Job {
         if let Some(min_run_s) = self.min_run_s.or(policy.min_run_s) {
             return Some(since.plus_ms(u64::from(min_run_s) * 1000).max(ready));
         }
-        let started_ms = since.ms_since(life.requested_at);
+        let started_ms = since.ms_since(partition.requested_at);
         let cost_ms = self.stall_ms.unwrap_or(started_ms) + self.warm_up_ms.unwrap_or(0);
         let min_run_ms = cost_ms.saturating_mul(MIN_RUN_COSTS);
         let min_run_ms = min_run_ms.clamp(MIN_RUN_LEAST_MS, MIN_RUN_MOST_MS);
         let settled = since.plus_ms(min_run_ms);
-        Some(match life.ready_at {
+        Some(match partition.ready_at {
             Some(ready) => settled.max(ready),
             None => settled.max(since.plus_ms(SILENT_MS)).max(ready),
         })
@@ -532,8 +534,8 @@ impl Job {
     #[must_use]
     pub fn waits_to_start(&self) -> Option<&Assignment> {
         let assignment = self.assignment.as_ref()?;
-        let lived = match (&self.life, &self.last_stop) {
-            (Some(life), _) => Some(life.incarnation),
+        let lived = match (&self.partition, &self.last_stop) {
+            (Some(partition), _) => Some(partition.incarnation),
             (None, Some(stop)) => Some(stop.incarnation),
             (None, None) => None,
         };
@@ -545,11 +547,11 @@ impl Job {
     /// Iterates over the assigned containers whose start was not requested.
     pub fn reserved(&self) -> impl Iterator<Item = (Incarnation, &Rank, &Place)> {
         let waits = self.waits_to_start().is_some();
-        let life = self.life.as_ref();
+        let partition = self.partition.as_ref();
         self.assignment.iter().flat_map(move |assignment| {
-            let own = life.filter(|life| life.incarnation == assignment.incarnation);
+            let own = partition.filter(|it| it.incarnation == assignment.incarnation);
             let is_open = move |rank: &Rank| match own {
-                Some(life) => !life.containers.contains_key(rank),
+                Some(partition) => !partition.containers.contains_key(rank),
                 None => waits,
             };
             let places = assignment
@@ -562,7 +564,7 @@ impl Job {
 
     /// Iterates over node and demand of containers that hold capacity.
     pub fn held(&self) -> impl Iterator<Item = (&NodeId, &Amounts)> {
-        let containers = self.life.iter().flat_map(|life| &life.containers);
+        let containers = self.partition.iter().flat_map(|it| &it.containers);
         let held = containers.filter(|(_, container)| container.holds_room());
         held.map(|(rank, container)| (&container.place.node, self.demand_at(*rank)))
     }

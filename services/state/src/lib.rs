@@ -54,7 +54,9 @@ pub use fit::{FreeNode, FreeNodes, Gang, Placed};
 pub use fit_later::{FreeLater, GangLater};
 pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
-pub use incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};
+pub use incarnation::{
+    ContainerPhase, Partition, PartitionContainer, PartitionPhase, Place, Readiness,
+};
 pub use job::{Assignment, Job, SavedCheckpoint, Serving, Stop};
 pub use limits::{Limits, queue_limit_over};
 pub use members::{Change, Members};

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_life_has_what_the_first_one_left() {
+    fn a_second_incarnation_has_what_the_first_one_left() {
         let warning = Warning {
             signal: "SIGUSR1".to_owned(),
             before_s: 20,
@@ -107,8 +107,8 @@ mod tests {
             warning: Some(warning),
             ..Limits::default()
         };
-        let warned_at = |limits: &Limits, life: u32, since: i64| {
-            let warns = limits.warns_at(Incarnation(life), at(since));
+        let warned_at = |limits: &Limits, incarnation: u32, since: i64| {
+            let warns = limits.warns_at(Incarnation(incarnation), at(since));
             warns.map(|(at, _)| at)
         };
         assert_eq!(limits.stops_at(at(10)), Some(at(110)));

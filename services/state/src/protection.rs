@@ -30,7 +30,7 @@ impl Job {
             None => None,
             Some(_) if self.in_transit() => return Protection::UntilItRuns,
             Some(min_run_s) => {
-                let since = self.life.as_ref().and_then(|life| life.running_since);
+                let since = self.partition.as_ref().and_then(|it| it.running_since);
                 let Some(since) = since else {
                     return Protection::UntilItRuns;
                 };
@@ -46,11 +46,11 @@ impl Job {
     /// Returns the seconds of work lost by a requeue; 0 if the job saves first.
     #[must_use]
     pub fn at_risk_s(&self, now: Timestamp) -> f64 {
-        let life = self
-            .life
+        let partition = self
+            .partition
             .as_ref()
             .filter(|_| self.mode == CheckpointMode::None);
-        let since = life.and_then(|life| life.running_since);
+        let since = partition.and_then(|it| it.running_since);
         since.map_or(0.0, |since| {
             let safe = self.precedence.saved_at.unwrap_or(since).max(since);
             now.seconds_since(safe).max(0.0)

@@ -4,7 +4,7 @@
 //!            assigned               exited with 0
 //!   pending ───────────▶ assigned ────────────────▶ completed
 //!      ▲                  │   │ failed, retries left
-//!      │ life ended       │   │           no retry left
+//!      │ partition ended  │   │           no retry left
 //!      └──────────────────┴───┴──────────────────────▶ failed
 //! ```
 //!
@@ -130,7 +130,7 @@ impl TaskSet {
     }
 
     /// Returns unreported tasks to pending.
-    pub fn life_ended(&mut self) {
+    pub fn partition_ended(&mut self) {
         for (_, given) in std::mem::take(&mut self.assigned) {
             self.pending.extend(&given.tasks);
         }
@@ -234,13 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_life_has_not_reported_is_to_be_done_again() {
+    fn what_a_partition_has_not_reported_is_to_be_done_again() {
         let mut set = set(4, &[0, 1, 2]);
         set.ended(&report(&[1], &[]), 0, at(10));
-        set.life_ended();
+        set.partition_ended();
         assert_eq!(set.pending, ranges(&[0, 2, 3]));
         set.ended(&report(&[0], &[]), 0, at(20));
-        assert_eq!(set.completed, 1, "a late report is of a life that is over");
+        assert_eq!(
+            set.completed, 1,
+            "a late report is of a partition that is over"
+        );
         set.check().expect("consistent");
     }
 

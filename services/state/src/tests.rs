@@ -49,8 +49,8 @@ fn a_start_that_crossed_a_newer_placement_runs_where_it_was_placed() {
     history.request_start(1, "t/a", 1, 2);
     let state = fold(&history);
     let job = &state.jobs[&job("t/a")];
-    let life = job.life.as_ref().expect("it lives");
-    let nodes: Vec<&str> = life
+    let partition = job.partition.as_ref().expect("it lives");
+    let nodes: Vec<&str> = partition
         .containers
         .values()
         .map(|c| c.place.node.as_str())
@@ -64,7 +64,7 @@ fn a_start_that_crossed_a_newer_placement_runs_where_it_was_placed() {
 }
 
 #[test]
-fn a_start_that_crossed_the_loss_of_its_room_is_a_life_that_must_be_stopped() {
+fn a_start_that_crossed_the_loss_of_its_room_is_a_partition_that_must_be_stopped() {
     let mut history = placed();
     history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
     history.place(2, "t/b", 1, &[]);
@@ -72,7 +72,10 @@ fn a_start_that_crossed_the_loss_of_its_room_is_a_life_that_must_be_stopped() {
     let state = fold(&history);
     let job = &state.jobs[&job("t/a")];
     assert!(job.assignment.is_none());
-    assert_eq!(job.life.as_ref().map(|life| life.containers.len()), Some(2));
+    assert_eq!(
+        job.partition.as_ref().map(|it| it.containers.len()),
+        Some(2)
+    );
 }
 
 #[test]
@@ -85,9 +88,12 @@ fn a_container_asked_of_a_lost_node_is_lost_at_once() {
         state.nodes.get(&node("n0")).expect("known").phase,
         NodePhase::Lost { .. }
     ));
-    let life = state.jobs[&job("t/a")].life.as_ref().expect("it lives");
-    let lost = |c: &super::LifeContainer| matches!(c.phase, ContainerPhase::Lost { .. });
-    assert!(life.containers.values().all(lost) && life.is_over());
+    let partition = state.jobs[&job("t/a")]
+        .partition
+        .as_ref()
+        .expect("it lives");
+    let lost = |c: &super::PartitionContainer| matches!(c.phase, ContainerPhase::Lost { .. });
+    assert!(partition.containers.values().all(lost) && partition.is_over());
 }
 
 #[test]
@@ -276,23 +282,24 @@ fn a_node_that_is_lost_again_is_not_recovered_by_a_placer_that_has_not_seen_it()
 }
 
 #[test]
-fn the_late_loss_of_an_earlier_life_leaves_the_later_one_alone() {
+fn the_late_loss_of_an_earlier_incarnation_leaves_the_later_one_alone() {
     let mut history = started();
     history.join("n0", 2);
     lose(&mut history, "n0");
     let state = fold(&history);
     let job = &state.jobs[&job("t/a")];
     assert!(!job.assignment.as_ref().expect("assigned").displaced);
-    let life = job.life.as_ref().expect("it lives");
+    let partition = job.partition.as_ref().expect("it lives");
     assert!(
-        life.containers
+        partition
+            .containers
             .values()
-            .all(super::LifeContainer::holds_room)
+            .all(super::PartitionContainer::holds_room)
     );
 }
 
 #[test]
-fn a_late_checkpoint_of_an_earlier_life_is_not_the_newest() {
+fn a_late_checkpoint_of_an_earlier_incarnation_is_not_the_newest() {
     let mut history = started();
     history.saved("t/a", 1, 100);
     history.stopped(1, "t/a", 1, StopReason::NodeLost);
@@ -364,14 +371,14 @@ fn what_ran_on_a_fenced_node_is_replaced_at_once() {
     assert!(matches!(phase, NodePhase::Lost { .. }), "{phase:?}");
     assert_eq!(state.last_trigger, state.sequence, "it is decided again");
     let job = &state.jobs[&job("t/a")];
-    let life = job.life.as_ref().expect("it lives");
-    let lost = life.containers.values();
+    let partition = job.partition.as_ref().expect("it lives");
+    let lost = partition.containers.values();
     let lost = lost.filter(|it| matches!(it.phase, ContainerPhase::Lost { .. }));
     assert_eq!(lost.count(), 2);
 }
 
 #[test]
-fn a_fence_of_an_earlier_life_changes_nothing() {
+fn a_fence_of_an_earlier_incarnation_changes_nothing() {
     let mut history = started();
     history.join("n0", 2);
     fenced(&mut history, 1);

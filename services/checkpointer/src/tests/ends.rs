@@ -172,7 +172,7 @@ fn a_job_that_has_run_waits_without_a_limit() {
 }
 
 #[test]
-fn a_server_whose_node_is_lost_ends_the_life() {
+fn a_server_whose_node_is_lost_ends_the_partition() {
     let server = json!({"roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}}});
     let mut given = Given::running(json!({}));
     given.run_other("b", server, &[(0, "n0", None), (1, "n1", None)]);
@@ -182,10 +182,10 @@ fn a_server_whose_node_is_lost_ends_the_life() {
         last_seen: given.now,
     });
     assert_eq!(given.goes_on("b"), STOP);
-    let life = given.state.jobs[&"t/b".parse().expect("a job")]
-        .life
+    let partition = given.state.jobs[&"t/b".parse().expect("a job")]
+        .partition
         .as_ref();
-    let phase = format!("{:?}", life.expect("alive").phase);
+    let phase = format!("{:?}", partition.expect("alive").phase);
     assert!(phase.contains("NodeLost"), "{phase}");
 }
 

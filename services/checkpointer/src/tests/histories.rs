@@ -68,7 +68,7 @@ fn node_of(number: u8) -> NodeId {
 struct History {
     given: Given,
     epoch: u64,
-    lives: BTreeMap<NodeId, u64>,
+    agents: BTreeMap<NodeId, u64>,
     lost: BTreeSet<NodeId>,
     /// Requested and not ended; true if running.
     live: BTreeMap<ContainerId, (NodeId, bool)>,
@@ -85,7 +85,7 @@ impl History {
         let mut history = Self {
             given,
             epoch: 0,
-            lives: BTreeMap::new(),
+            agents: BTreeMap::new(),
             lost: (0..3).map(node_of).collect(),
             live: BTreeMap::new(),
             blamed: BTreeSet::new(),
@@ -127,9 +127,9 @@ impl History {
         if !self.lost.remove(&name) {
             return;
         }
-        let life = self.lives.entry(name.clone()).or_default();
-        *life += 1;
-        let incarnation = *life;
+        let last = self.agents.entry(name.clone()).or_default();
+        *last += 1;
+        let incarnation = *last;
         let was_there = incarnation > 1;
         self.fold(joined(name.clone(), incarnation));
         if was_there {
@@ -224,7 +224,7 @@ impl History {
         if self.lost.insert(name.clone()) {
             self.live.retain(|_, (at, _)| *at != name);
             self.fold(NodeLost {
-                incarnation: self.lives[&name],
+                incarnation: self.agents[&name],
                 last_seen: self.given.now,
                 node: name,
             });
@@ -391,7 +391,7 @@ impl History {
             self.decides();
             for number in 0..2 {
                 let job = self.given.state.jobs.get(&job_of(number));
-                if job.is_some_and(|job| job.life.is_none()) {
+                if job.is_some_and(|job| job.partition.is_none()) {
                     self.place(number, number);
                 }
             }

@@ -99,10 +99,10 @@ impl Given {
     }
 
     fn starts(&mut self, rank: u32) {
-        let life = self.life();
+        let incarnation = self.incarnation();
         self.fold(ContainerStarted {
             container: ContainerId {
-                incarnation: life,
+                incarnation,
                 ..container(rank)
             },
             node: node("n0"),
@@ -110,10 +110,10 @@ impl Given {
         });
     }
 
-    fn life(&self) -> Incarnation {
+    fn incarnation(&self) -> Incarnation {
         let job = self.state.job(&job()).expect("a job");
-        let life = job.life.as_ref().map(|life| life.incarnation);
-        life.unwrap_or(Incarnation(1))
+        let incarnation = job.partition.as_ref().map(|it| it.incarnation);
+        incarnation.unwrap_or(Incarnation(1))
     }
 
     #[track_caller]
@@ -188,10 +188,10 @@ impl Given {
     }
 
     fn exited(&self, rank: u32, on: &str) -> ContainerExited {
-        let life = self.life();
+        let incarnation = self.incarnation();
         ContainerExited {
             container: ContainerId {
-                incarnation: life,
+                incarnation,
                 ..container(rank)
             },
             node: node(on),
@@ -465,7 +465,7 @@ fn a_gang_whose_start_was_seen_late_is_started_again() {
 #[test]
 fn a_gang_that_begins_too_late_is_started_again_a_few_times() {
     let mut given = Given::starting(json!({}));
-    for life in 1..=6 {
+    for incarnation in 1..=6 {
         given.starts(0);
         given.waits(120);
         given.step(STOP);
@@ -473,12 +473,12 @@ fn a_gang_that_begins_too_late_is_started_again_a_few_times() {
         given.exit(0, 143);
         given.starts(1);
         given.exit(1, 143);
-        if life == 6 {
+        if incarnation == 6 {
             break;
         }
         assert_eq!(given.stopped(), (StopReason::Failed, 0));
         given.step(&["dormouse.partition.stopped.v1"]);
-        given.place(life + 1, "n0");
+        given.place(incarnation + 1, "n0");
         given.step(&["dormouse.partition.start_requested.v1"]);
     }
     assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
@@ -519,7 +519,7 @@ fn a_gang_that_died_before_its_node_was_lost_has_failed() {
 }
 
 #[test]
-fn a_life_is_warned_once_and_stopped_when_its_time_is_over() {
+fn a_partition_is_warned_once_and_stopped_when_its_time_is_over() {
     let limits = json!({"time_limit_s": 100, "warning": {"signal": "SIGUSR2", "before_s": 30}});
     let mut given = Given::running(limits);
     given.waits(70);
@@ -534,7 +534,7 @@ fn a_life_is_warned_once_and_stopped_when_its_time_is_over() {
 
 /// The agent then reports an exit within the limit.
 #[test]
-fn a_life_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_heard() {
+fn a_partition_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_heard() {
     let mut given = Given::running(json!({"time_limit_s": 100}));
     given.pass(500);
     given.join("n1", 1);
@@ -551,7 +551,7 @@ fn a_life_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_he
 }
 
 #[test]
-fn a_life_that_saves_when_its_time_is_over_is_stopped() {
+fn a_partition_that_saves_when_its_time_is_over_is_stopped() {
     let mut given = Given::running(json!({"time_limit_s": 10, "min_run_s": 0}));
     given.pass(9);
     given.place(2, "n1");

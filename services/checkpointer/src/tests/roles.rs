@@ -40,7 +40,7 @@ fn a_server_that_succeeds_ends_nothing() {
 }
 
 #[test]
-fn a_server_that_dies_ends_the_life() {
+fn a_server_that_dies_ends_the_partition() {
     for more in [
         json!({}),
         json!({"resize": {"mode": "in_place"}, "containers": {"min": 1, "max": 4}}),

@@ -89,7 +89,7 @@ fn is_placed_again(reason: StopReason) -> bool {
         resumed_from: None,
         basis: None,
     });
-    assert_eq!(given.decided().0, [], "it has a life");
+    assert_eq!(given.decided().0, [], "it has a partition");
     given.push(PartitionStopped {
         job: job("t/x"),
         epoch: Epoch(0),

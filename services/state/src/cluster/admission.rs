@@ -62,7 +62,7 @@ impl ClusterState {
     fn requeued(&mut self, event: &JobRequeued) {
         // A job without containers already waits for capacity.
         if let Some(job) = self.jobs.get_mut(&event.job)
-            && job.life.is_some()
+            && job.partition.is_some()
             && !job.on_hold
         {
             (job.on_hold, job.requeued) = (true, true);

@@ -11,7 +11,7 @@ use dormouse_messages::{JobId, Rank};
 
 use super::{ClusterState, asked};
 use crate::health::StartFaults;
-use crate::incarnation::{Life, LifeContainer, LifePhase, Place};
+use crate::incarnation::{Partition, PartitionContainer, PartitionPhase, Place};
 use crate::job::{Assignment, Stop};
 use crate::members::Members;
 
@@ -21,7 +21,7 @@ impl ClusterState {
             CheckpointerEvent::PartitionStartRequested(event) => self.start(event),
             CheckpointerEvent::PartitionStarted(event) => self.started(event),
             CheckpointerEvent::CheckpointRequested(event) => {
-                let phase = LifePhase::Saving {
+                let phase = PartitionPhase::Saving {
                     since: self.now,
                     requested: self.sequence,
                     saved: None,
@@ -33,10 +33,10 @@ impl ClusterState {
                 }
             }
             CheckpointerEvent::PartitionStopRequested(event) => {
-                let life = self.life(&event.job, event.incarnation);
-                let phase = LifePhase::Stopping {
+                let partition = self.partition(&event.job, event.incarnation);
+                let phase = PartitionPhase::Stopping {
                     reason: event.reason,
-                    whole: life.is_some_and(|life| life.is_whole()),
+                    whole: partition.is_some_and(|it| it.is_whole()),
                     requested: self.sequence,
                 };
                 self.set_phase(&event.job, phase);
@@ -45,8 +45,8 @@ impl ClusterState {
             CheckpointerEvent::ResizeAbandoned(event) => self.abandoned(&event.job),
             CheckpointerEvent::PartitionResizeRequested(event) => self.resize(event),
             CheckpointerEvent::PartitionLeaveRequested(event) => {
-                let life = self.life(&event.job, event.incarnation);
-                if let Some(members) = life.and_then(|life| life.members.as_mut()) {
+                let partition = self.partition(&event.job, event.incarnation);
+                if let Some(members) = partition.and_then(|it| it.members.as_mut()) {
                     members.stopping(event.generation, &event.ranks);
                 }
             }
@@ -74,10 +74,10 @@ impl ClusterState {
     }
 
     fn started(&mut self, event: &PartitionStarted) {
-        self.set_phase(&event.job, LifePhase::Running);
+        self.set_phase(&event.job, PartitionPhase::Running);
         let now = self.now;
-        if let Some(life) = self.life(&event.job, event.incarnation) {
-            life.running_since = Some(now);
+        if let Some(partition) = self.partition(&event.job, event.incarnation) {
+            partition.running_since = Some(now);
         }
         self.serves(&event.job);
         if let Some(job) = self.jobs.get_mut(&event.job) {
@@ -112,14 +112,14 @@ impl ClusterState {
                 job.on_hold = false;
                 self.last_trigger = self.sequence;
             }
-            let ended = job.life.take();
-            let since = ended.as_ref().and_then(|life| life.running_since);
+            let ended = job.partition.take();
+            let since = ended.as_ref().and_then(|it| it.running_since);
             job.limits.ran_ms += since.map_or(0, |it| self.now.ms_since(it));
             if let Some(tasks) = &mut job.tasks {
-                tasks.life_ended();
+                tasks.partition_ended();
             }
-            let why = ended.as_ref().and_then(Life::first_failure);
-            let is_late = ended.as_ref().is_some_and(Life::may_have_been_delayed);
+            let why = ended.as_ref().and_then(Partition::first_failure);
+            let is_late = ended.as_ref().is_some_and(Partition::may_have_been_delayed);
             let is_excused = event.reason == StopReason::Failed && event.attempts == job.attempts;
             job.start_faults.late += u32::from(is_late && is_excused);
             job.attempts = event.attempts;
@@ -129,7 +129,7 @@ impl ClusterState {
                 at: self.now,
                 sequence: self.sequence,
                 why: why.map(str::to_owned),
-                ran: ended.as_ref().is_some_and(|life| life.ran),
+                ran: ended.as_ref().is_some_and(|it| it.ran),
             });
             let next = job.assignment.iter_mut();
             next.for_each(|it| {
@@ -143,10 +143,14 @@ impl ClusterState {
         self.transit_ended();
     }
 
-    fn set_phase(&mut self, job: &JobId, phase: LifePhase) {
-        if let Some(life) = self.jobs.get_mut(job).and_then(|job| job.life.as_mut()) {
-            life.phase = phase;
-            life.last_event = self.sequence;
+    fn set_phase(&mut self, job: &JobId, phase: PartitionPhase) {
+        if let Some(partition) = self
+            .jobs
+            .get_mut(job)
+            .and_then(|job| job.partition.as_mut())
+        {
+            partition.phase = phase;
+            partition.last_event = self.sequence;
         }
     }
 
@@ -161,11 +165,11 @@ impl ClusterState {
         let at = self.sequence;
         let containers = places.into_iter();
         let containers = containers.map(|(rank, place)| (rank, asked(&self.nodes, place, at)));
-        let containers: BTreeMap<Rank, LifeContainer> = containers.collect();
+        let containers: BTreeMap<Rank, PartitionContainer> = containers.collect();
         let members = job
             .in_place
             .then(|| Members::starting(containers.keys().copied()));
-        job.life = Some(Life {
+        job.partition = Some(Partition {
             incarnation: event.incarnation,
             epoch: event.epoch,
             requested_at: now,
@@ -175,7 +179,7 @@ impl ClusterState {
             resumed_from: event.resumed_from.clone(),
             numbered: containers.keys().last().map_or(Rank(0), |rank| rank.next()),
             containers,
-            phase: LifePhase::Starting,
+            phase: PartitionPhase::Starting,
             ran: false,
             begun: 0,
             rejoined: false,
@@ -188,18 +192,18 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        let (Some(life), Some(assignment)) = (&mut job.life, &mut job.assignment) else {
+        let (Some(partition), Some(assignment)) = (&mut job.partition, &mut job.assignment) else {
             return;
         };
-        life.phase = LifePhase::Running;
-        let places = life.containers.iter();
+        partition.phase = PartitionPhase::Running;
+        let places = partition.containers.iter();
         let places = places.map(|(rank, container)| (*rank, container.place.clone()));
         let places: BTreeMap<Rank, Place> = places.collect();
         *assignment = Assignment {
-            epoch: life.epoch,
-            incarnation: life.incarnation,
+            epoch: partition.epoch,
+            incarnation: partition.incarnation,
             placed: self.sequence,
-            next: assignment.next.max(life.numbered),
+            next: assignment.next.max(partition.numbered),
             dropped: BTreeMap::new(),
             lost: 0,
             displaced: !places

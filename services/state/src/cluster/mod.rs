@@ -28,7 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::budgets::Budgets;
 use crate::builds::Builds;
-use crate::incarnation::{ContainerPhase, Life, LifeContainer, LifePhase, Place, Readiness};
+use crate::incarnation::{
+    ContainerPhase, Partition, PartitionContainer, PartitionPhase, Place, Readiness,
+};
 use crate::job::Job;
 use crate::membership::Membership;
 use crate::reservations::Reservations;
@@ -121,7 +123,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 30;
+    const VERSION: u32 = 31;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
@@ -182,29 +184,34 @@ fn check_tasks<'a>(mut jobs: impl Iterator<Item = (&'a JobId, &'a Job)>) -> Resu
     })
 }
 
-fn of_incarnation(life: &mut Option<Life>, incarnation: Incarnation) -> Option<&mut Life> {
-    life.as_mut().filter(|life| life.incarnation == incarnation)
+fn of_incarnation(
+    partition: &mut Option<Partition>,
+    incarnation: Incarnation,
+) -> Option<&mut Partition> {
+    partition
+        .as_mut()
+        .filter(|it| it.incarnation == incarnation)
 }
 
 /// On a lost node the container counts as lost, because the agent will never start it.
-fn asked(nodes: &Membership, place: Place, at: Sequence) -> LifeContainer {
+fn asked(nodes: &Membership, place: Place, at: Sequence) -> PartitionContainer {
     let phase = if nodes.is_lost(&place.node) {
         ContainerPhase::Lost { at }
     } else {
         ContainerPhase::Requested
     };
-    LifeContainer {
+    PartitionContainer {
         place,
         phase,
         readiness: Readiness::Unknown,
     }
 }
 
-fn life_phase(
+fn partition_phase(
     job: &mut Job,
     incarnation: dormouse_messages::Incarnation,
-) -> Option<&mut LifePhase> {
-    of_incarnation(&mut job.life, incarnation).map(|life| &mut life.phase)
+) -> Option<&mut PartitionPhase> {
+    of_incarnation(&mut job.partition, incarnation).map(|it| &mut it.phase)
 }
 
 impl ClusterState {
@@ -320,16 +327,16 @@ impl ClusterState {
         }
     }
 
-    fn life(&mut self, id: &JobId, incarnation: Incarnation) -> Option<&mut Life> {
-        of_incarnation(&mut self.jobs.get_mut(id)?.life, incarnation)
+    fn partition(&mut self, id: &JobId, incarnation: Incarnation) -> Option<&mut Partition> {
+        of_incarnation(&mut self.jobs.get_mut(id)?.partition, incarnation)
     }
 
     /// Counts the service of a partition that has started or changed.
     fn serves(&mut self, id: &JobId) {
-        let life = self.jobs.get(id).and_then(|job| job.life.as_ref());
-        let containers = life.map_or(0, |life| match &life.members {
+        let partition = self.jobs.get(id).and_then(|job| job.partition.as_ref());
+        let containers = partition.map_or(0, |partition| match &partition.members {
             Some(members) => members.current.len(),
-            None => life.containers.len(),
+            None => partition.containers.len(),
         });
         let containers = u32::try_from(containers).unwrap_or(u32::MAX);
         self.speeds.runs(id, containers, self.now);

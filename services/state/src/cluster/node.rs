@@ -8,8 +8,8 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::policy::Value;
 use dormouse_messages::{Incarnation, JobId, Resource};
 
-use super::{ClusterState, life_phase};
-use crate::incarnation::{ContainerPhase, LifeContainer, LifePhase, Readiness};
+use super::{ClusterState, partition_phase};
+use crate::incarnation::{ContainerPhase, PartitionContainer, PartitionPhase, Readiness};
 use crate::job::SavedCheckpoint;
 use crate::speed::Workers;
 
@@ -74,13 +74,13 @@ impl ClusterState {
         self.nodes.container_started(&event.node);
         self.slurm.used(&event.node, self.now);
         let id = &event.container;
-        if let Some(life) = self.life(&id.job, id.incarnation) {
-            life.ran = true;
-            if let Some(container) = life.containers.get_mut(&id.rank)
+        if let Some(partition) = self.partition(&id.job, id.incarnation) {
+            partition.ran = true;
+            if let Some(container) = partition.containers.get_mut(&id.rank)
                 && container.phase == ContainerPhase::Requested
             {
                 container.phase = ContainerPhase::Started;
-                life.begun += 1;
+                partition.begun += 1;
             }
         }
     }
@@ -120,29 +120,30 @@ impl ClusterState {
 
     fn ready(&mut self, id: &JobId, incarnation: Incarnation) {
         let at = self.now;
-        let Some(life) = self.life(id, incarnation) else {
+        let Some(partition) = self.partition(id, incarnation) else {
             return;
         };
-        if life.ready_at.is_some() {
+        if partition.ready_at.is_some() {
             return;
         }
-        life.ready_at = Some(at);
-        let since = life.running_since;
+        partition.ready_at = Some(at);
+        let since = partition.running_since;
         if let (Some(since), Some(job)) = (since, self.jobs.get_mut(id)) {
             job.warm_up_ms = Some(at.ms_since(since));
         }
     }
 
-    fn container(&mut self, id: &ContainerId, change: impl FnOnce(&mut LifeContainer)) {
-        let life = self.life(&id.job, id.incarnation);
-        if let Some(container) = life.and_then(|life| life.containers.get_mut(&id.rank)) {
+    fn container(&mut self, id: &ContainerId, change: impl FnOnce(&mut PartitionContainer)) {
+        let partition = self.partition(&id.job, id.incarnation);
+        if let Some(container) = partition.and_then(|it| it.containers.get_mut(&id.rank)) {
             change(container);
         }
     }
 
     fn save_failed(&mut self, event: &CheckpointFailed) {
         if let Some(job) = self.jobs.get_mut(&event.job)
-            && let Some(LifePhase::Saving { failed, .. }) = life_phase(job, event.incarnation)
+            && let Some(PartitionPhase::Saving { failed, .. }) =
+                partition_phase(job, event.incarnation)
         {
             *failed = Some((self.sequence, event.reason.clone()));
         }
@@ -158,7 +159,8 @@ impl ClusterState {
             step: event.step,
             incarnation: event.incarnation,
         });
-        if let Some(LifePhase::Saving { saved, .. }) = life_phase(job, event.incarnation) {
+        if let Some(PartitionPhase::Saving { saved, .. }) = partition_phase(job, event.incarnation)
+        {
             *saved = Some(self.sequence);
         }
     }
@@ -177,11 +179,11 @@ impl ClusterState {
         };
         if event.exit_code.is_some() || event.signal.is_some() {
             let id = &event.container;
-            if let Some(life) = self.life(&id.job, id.incarnation) {
-                life.ran = true;
-                let container = life.containers.get(&id.rank);
+            if let Some(partition) = self.partition(&id.job, id.incarnation) {
+                partition.ran = true;
+                let container = partition.containers.get(&id.rank);
                 let is_new = container.is_some_and(|it| it.phase == ContainerPhase::Requested);
-                life.begun += u32::from(is_new);
+                partition.begun += u32::from(is_new);
             }
         }
         self.container(&event.container, |container| {

@@ -3,7 +3,7 @@
 use dormouse_messages::{Amounts, NodeId, Rank, Timestamp};
 
 use super::ClusterState;
-use crate::incarnation::{ContainerPhase, LifeContainer, Place};
+use crate::incarnation::{ContainerPhase, PartitionContainer, Place};
 use crate::job::Job;
 use crate::membership::{Node, NodePhase};
 
@@ -16,9 +16,9 @@ impl ClusterState {
         self.triggers();
         for job in self.jobs.values_mut_if(|job| has_containers_on(job, node)) {
             let containers = job
-                .life
+                .partition
                 .iter_mut()
-                .flat_map(|life| life.containers.values_mut());
+                .flat_map(|it| it.containers.values_mut());
             let mut lost = false;
             for container in containers.filter(|c| c.place.node == *node && c.holds_room()) {
                 container.phase = ContainerPhase::Lost { at: self.sequence };
@@ -36,18 +36,18 @@ impl ClusterState {
     /// A restarted agent may have missed start requests.
     pub(super) fn rejoined(&mut self, node: &NodeId) {
         let jobs = self.jobs.values_mut_if(|job| has_containers_on(job, node));
-        for life in jobs.filter_map(|job| job.life.as_mut()) {
-            let asked = |it: &LifeContainer| {
+        for partition in jobs.filter_map(|job| job.partition.as_mut()) {
+            let asked = |it: &PartitionContainer| {
                 it.place.node == *node && it.phase == ContainerPhase::Requested
             };
-            life.rejoined |= life.containers.values().any(asked);
+            partition.rejoined |= partition.containers.values().any(asked);
         }
     }
 
     /// A job without a checkpoint stays on a drained node until the job ends, as in Slurm.
     pub(super) fn displace(&mut self, node: &NodeId, lost: bool) {
         // An unmovable job does not start there again.
-        let is_tried_again = |job: &Job| match (&job.life, &job.assignment, &job.last_stop) {
+        let is_tried_again = |job: &Job| match (&job.partition, &job.assignment, &job.last_stop) {
             (None, Some(assignment), Some(stop)) => stop.incarnation >= assignment.incarnation,
             _ => false,
         };
@@ -79,9 +79,9 @@ impl ClusterState {
             let Some(assignment) = &mut job.assignment else {
                 continue;
             };
-            let life = job.life.as_ref();
-            let life = life.filter(|life| life.incarnation == assignment.incarnation);
-            let Some(life) = life else {
+            let partition = job.partition.as_ref();
+            let partition = partition.filter(|it| it.incarnation == assignment.incarnation);
+            let Some(partition) = partition else {
                 let needs = (&job.needs, &job.auxiliary);
                 if !assignment.displaced && !self.nodes.allow(needs, assignment) {
                     assignment.displaced = true;
@@ -93,7 +93,7 @@ impl ClusterState {
                 continue;
             }
             let starts = |(rank, place): &(&Rank, &Place)| {
-                !life.containers.contains_key(*rank)
+                !partition.containers.contains_key(*rank)
                     && !self.nodes.is_allowed(&job.needs, &place.node)
             };
             let starts: Vec<Rank> = assignment
@@ -126,7 +126,7 @@ impl ClusterState {
         let is_at = |place: &Place| place.node == *name;
         self.jobs.values().any(|job| {
             let assigned = job.assignment.iter().flat_map(|it| it.places.values());
-            let living = job.life.iter().flat_map(|life| life.containers.values());
+            let living = job.partition.iter().flat_map(|it| it.containers.values());
             let holds = living.filter(|it| it.holds_room()).map(|it| &it.place);
             assigned.chain(holds).any(is_at)
         })
@@ -174,6 +174,6 @@ impl ClusterState {
 }
 
 fn has_containers_on(job: &Job, node: &NodeId) -> bool {
-    let mut containers = job.life.iter().flat_map(|life| life.containers.values());
+    let mut containers = job.partition.iter().flat_map(|it| it.containers.values());
     containers.any(|container| container.place.node == *node)
 }

@@ -149,8 +149,8 @@ impl ClusterState {
             let Some(job) = self.jobs.get_mut(&container.job) else {
                 continue;
             };
-            let life = job.life.as_ref();
-            let runs = life.is_some_and(|life| life.containers.contains_key(&container.rank));
+            let partition = job.partition.as_ref();
+            let runs = partition.is_some_and(|it| it.containers.contains_key(&container.rank));
             let shares = job.type_at(container.rank).shares_gpu();
             if let Some(assignment) = job.assignment.as_mut()
                 && assignment.incarnation == container.incarnation

@@ -4,7 +4,7 @@ use dormouse_messages::Rank;
 use dormouse_messages::events::{PartitionResizeRequested, PartitionResized, ResizeCause};
 
 use super::{ClusterState, asked, of_incarnation};
-use crate::incarnation::{ContainerPhase, LifeContainer};
+use crate::incarnation::{ContainerPhase, PartitionContainer};
 
 impl ClusterState {
     pub(super) fn resize(&mut self, event: &PartitionResizeRequested) {
@@ -13,13 +13,13 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
-        let Some(life) = of_incarnation(&mut job.life, event.incarnation) else {
+        let Some(partition) = of_incarnation(&mut job.partition, event.incarnation) else {
             return;
         };
-        let Some(members) = &mut life.members else {
+        let Some(members) = &mut partition.members else {
             return;
         };
-        life.last_event = sequence;
+        partition.last_event = sequence;
         members.requested(event, sequence, now);
         let mut replaced = false;
         // All places of a joining container may have been given up.
@@ -31,8 +31,8 @@ impl ClusterState {
             let superseded = superseded.as_ref().and_then(|places| places.get(rank));
             if let Some(place) = own.or(superseded) {
                 let container = asked(&self.nodes, place.clone(), sequence);
-                life.containers.insert(*rank, container);
-                life.numbered = life.numbered.max(rank.next());
+                partition.containers.insert(*rank, container);
+                partition.numbered = partition.numbered.max(rank.next());
             }
         }
         if let Some(assignment) = &mut job.assignment {
@@ -58,22 +58,22 @@ impl ClusterState {
         let Some(job) = self.jobs.get_mut(&event.job) else {
             return;
         };
-        let Some(life) = of_incarnation(&mut job.life, event.incarnation) else {
+        let Some(partition) = of_incarnation(&mut job.partition, event.incarnation) else {
             return;
         };
-        let Some(members) = &mut life.members else {
+        let Some(members) = &mut partition.members else {
             return;
         };
-        life.last_event = self.sequence;
+        partition.last_event = self.sequence;
         members.resized(event, now);
         let joins = |rank: &Rank| {
             let change = members.change.as_ref();
             change.is_some_and(|change| change.join.contains(rank))
         };
-        let is_over = |rank: &Rank, container: &LifeContainer| {
+        let is_over = |rank: &Rank, container: &PartitionContainer| {
             !members.current.contains(rank) && !joins(rank) && !container.holds_room()
         };
-        let over: Vec<Rank> = life
+        let over: Vec<Rank> = partition
             .containers
             .iter()
             .filter(|(r, c)| is_over(r, c))
@@ -81,7 +81,7 @@ impl ClusterState {
             .collect();
         let mut replaced = false;
         for rank in over {
-            let Some(container) = life.containers.remove(&rank) else {
+            let Some(container) = partition.containers.remove(&rank) else {
                 continue;
             };
             if let Some(assignment) = &mut job.assignment

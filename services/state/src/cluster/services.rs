@@ -12,8 +12,8 @@ impl ClusterState {
             }
             GatewayEvent::GatewayLeft(event) => drop(self.gateways.remove(&event.gateway)),
             GatewayEvent::GatewayUnrouted(event) => {
-                let life = self.life(&event.container.job, event.container.incarnation);
-                if let Some(members) = life.and_then(|life| life.members.as_mut()) {
+                let partition = self.partition(&event.container.job, event.container.incarnation);
+                if let Some(members) = partition.and_then(|it| it.members.as_mut()) {
                     members.unrouted(event);
                 }
             }

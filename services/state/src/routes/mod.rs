@@ -42,7 +42,7 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
-    lives: Incarnations,
+    incarnations: Incarnations,
     authority: PlacementAuthority,
     joined: BTreeSet<GatewayId>,
     changes: u64,
@@ -50,7 +50,7 @@ pub struct Routes {
 
 impl Fold for Routes {
     const NAME: &'static str = "routes";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -59,7 +59,7 @@ impl Fold for Routes {
         if !self.authority.validates(event) {
             return;
         }
-        self.lives.evolve(event);
+        self.incarnations.evolve(event);
         if self.fold(event, recorded.sequence) {
             self.changes += 1;
         }
@@ -181,14 +181,16 @@ impl Routes {
             }),
             Event::ContainerExited(it) => self.exited(it),
             Event::PartitionResizeRequested(it) => self.resize_requested(it, sequence),
-            Event::PartitionStopRequested(it) => self.in_life(&it.job, it.incarnation, |served| {
-                let grace_s = it.grace_s.unwrap_or(served.service.drain_s);
-                for replica in served.replicas.values_mut() {
-                    replica.leave(None, grace_s);
-                }
-            }),
+            Event::PartitionStopRequested(it) => {
+                self.in_incarnation(&it.job, it.incarnation, |served| {
+                    let grace_s = it.grace_s.unwrap_or(served.service.drain_s);
+                    for replica in served.replicas.values_mut() {
+                        replica.leave(None, grace_s);
+                    }
+                })
+            }
             Event::PartitionStopped(it) => {
-                self.in_life(&it.job, it.incarnation, |served| served.replicas.clear())
+                self.in_incarnation(&it.job, it.incarnation, |served| served.replicas.clear())
             }
             Event::GatewayUnrouted(it) => self.unrouted(it),
             Event::GatewayJoined(it) => self.joined.insert(it.gateway.clone()),
@@ -334,13 +336,13 @@ impl Routes {
 
     fn exited(&mut self, it: &ContainerExited) -> bool {
         let rank = it.container.rank;
-        self.in_life(&it.container.job, it.container.incarnation, |served| {
+        self.in_incarnation(&it.container.job, it.container.incarnation, |served| {
             served.replicas.remove(&rank);
         })
     }
 
     fn lost(&mut self, node: &NodeId, incarnation: u64) -> bool {
-        if !self.lives.ends(node, incarnation) {
+        if !self.incarnations.ends(node, incarnation) {
             return false;
         }
         let mut changed = false;
@@ -353,7 +355,7 @@ impl Routes {
     }
 
     fn resize_requested(&mut self, it: &PartitionResizeRequested, sequence: Sequence) -> bool {
-        self.in_life(&it.job, it.incarnation, |served| {
+        self.in_incarnation(&it.job, it.incarnation, |served| {
             for rank in &it.leave {
                 if let Some(replica) = served.replicas.get_mut(rank) {
                     replica.leave(Some(sequence), it.grace_s);
@@ -383,7 +385,7 @@ impl Routes {
         })
     }
 
-    fn in_life(
+    fn in_incarnation(
         &mut self,
         job: &JobId,
         incarnation: Incarnation,
@@ -404,7 +406,7 @@ impl Routes {
             incarnation,
             rank,
         } = container;
-        self.in_life(job, *incarnation, |served| {
+        self.in_incarnation(job, *incarnation, |served| {
             if let Some(replica) = served.replicas.get_mut(rank) {
                 change(replica);
             }

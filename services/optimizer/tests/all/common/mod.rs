@@ -243,7 +243,7 @@ pub fn large_packed_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -
     problem
 }
 
-/// A cluster in mid-life: DRF offers placed the first jobs, one in twenty has ended, new ones wait.
+/// A busy cluster: DRF offers placed the first jobs, one in twenty has ended, new ones wait.
 pub fn large_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
     large_problem_with(nodes, jobs, shapes, seed, Placement::Spread, |_| {})
 }
