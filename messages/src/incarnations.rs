@@ -29,6 +29,6 @@ impl Incarnations {
     /// True if no later incarnation joined, so that the containers end, too.
     #[must_use]
     pub fn ends(&self, node: &NodeId, incarnation: u64) -> bool {
-        self.0.get(node).is_none_or(|life| *life <= incarnation)
+        self.0.get(node).is_none_or(|last| *last <= incarnation)
     }
 }

@@ -100,7 +100,7 @@ impl Notebook {
 pub struct Notebooks {
     notebooks: BTreeMap<JobId, Notebook>,
     gateways: BTreeMap<GatewayId, String>,
-    lives: Incarnations,
+    incarnations: Incarnations,
 }
 
 impl Notebooks {
@@ -145,7 +145,7 @@ impl Notebooks {
 
     /// A later agent may have adopted the container.
     fn lost(&mut self, node: &NodeId, incarnation: u64) {
-        if !self.lives.ends(node, incarnation) {
+        if !self.incarnations.ends(node, incarnation) {
             return;
         }
         for notebook in self.notebooks.values_mut() {
@@ -179,7 +179,7 @@ impl Notebooks {
     pub fn evolve(&mut self, fact: &Fact<'_>) {
         let at = fact.at;
         match fact.event() {
-            Some(event @ Event::NodeJoined(_)) => self.lives.evolve(event),
+            Some(event @ Event::NodeJoined(_)) => self.incarnations.evolve(event),
             Some(Event::GatewayJoined(it)) => {
                 self.gateways.insert(it.gateway.clone(), it.address.clone());
             }

@@ -19,7 +19,7 @@ type Step = (u8, usize, usize, u32);
 #[derive(Default, Clone, Copy)]
 struct At {
     admitted: bool,
-    life: u32,
+    incarnation: u32,
     containers: u32,
     runs: bool,
 }
@@ -63,27 +63,27 @@ fn apply(history: &mut History, jobs: &mut [At; 4], epoch: &mut u64, step: Step)
                 &[(id, previous, count)],
                 &[(JOBS[on % 4], "no room")],
             );
-            history.place(*epoch, id, state.life + 1, &[(name, count)]);
+            history.place(*epoch, id, state.incarnation + 1, &[(name, count)]);
             state.containers = count;
         }
         11..=13 if !state.runs => {
-            state.life += 1;
-            history.request_start(*epoch, id, state.life, count);
-            history.container_started(id, state.life, 0, name);
-            history.started(*epoch, id, state.life, count);
+            state.incarnation += 1;
+            history.request_start(*epoch, id, state.incarnation, count);
+            history.container_started(id, state.incarnation, 0, name);
+            history.started(*epoch, id, state.incarnation, count);
             state.runs = true;
         }
-        14 => drop(history.progress(id, state.life, u64::from(number), 0.5)),
-        15 => drop(history.request_checkpoint(*epoch, id, state.life)),
-        16 => drop(history.saved(id, state.life, u64::from(number))),
-        17 => drop(history.container_exited(id, state.life, number % 3, name, Some(1))),
+        14 => drop(history.progress(id, state.incarnation, u64::from(number), 0.5)),
+        15 => drop(history.request_checkpoint(*epoch, id, state.incarnation)),
+        16 => drop(history.saved(id, state.incarnation, u64::from(number))),
+        17 => drop(history.container_exited(id, state.incarnation, number % 3, name, Some(1))),
         18 | 19 => {
             let reasons = [
                 StopReason::Adjusted,
                 StopReason::NodeLost,
                 StopReason::Failed,
             ];
-            history.stopped(*epoch, id, state.life, reasons[number as usize % 3]);
+            history.stopped(*epoch, id, state.incarnation, reasons[number as usize % 3]);
             state.runs = false;
         }
         20 => end(history, state, id, number),

@@ -349,11 +349,11 @@ def report(cluster, load, saved_ms, began, ended):
         size, at, total = (before[-1] if before else 2), began, 0.0
         for then, now in during + [(ended, 0)]:
             total, at, size = total + size * (then - at), then, now
-        lives = len([it for it in of("partition.start_requested") if it["data"]["job"] == job])
+        starts = len([it for it in of("partition.start_requested") if it["data"]["job"] == job])
         steps = [it["data"]["step"] for it in of("progress") if it["data"]["job"] == job]
         print("%s  %.2f of 4 containers on average, %s; started %d time%s, step %d" % (
-            job, total / (ended - began), " → ".join(str(size) for _, size in during) or "as it was", lives,
-            "" if lives == 1 else "s", max(steps or [0])))
+            job, total / (ended - began), " → ".join(str(size) for _, size in during) or "as it was", starts,
+            "" if starts == 1 else "s", max(steps or [0])))
     made = [it for it in of("partition.resize_requested") if it["data"].get("for")]
     for it in made[:6]:
         print("           %s  %s: %d leave, room for %s" % (it["storedat"][11:23], it["data"]["job"], len(it["data"]["leave"]), it["data"]["for"]))

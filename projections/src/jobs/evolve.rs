@@ -10,8 +10,8 @@ use dormouse_messages::{Incarnation, NodeId, Timestamp};
 use dormouse_state::TaskSet;
 
 use super::{
-    COMMAND_LIMIT, Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, Request,
-    SavedCheckpoint, StoppedFor, Transit,
+    COMMAND_LIMIT, Exit, INCARNATIONS_LIMIT, IncarnationHistory, Job, Live, Phase, ProgressPoint,
+    Request, SavedCheckpoint, StoppedFor, Transit,
 };
 
 fn cut(mut command: String) -> String {
@@ -23,7 +23,7 @@ fn cut(mut command: String) -> String {
     command
 }
 
-impl Life {
+impl IncarnationHistory {
     fn container_ms(&self, at: Timestamp) -> u64 {
         let ran_ms = self.since.map_or(0, |since| at.ms_since(since));
         ran_ms.saturating_mul(u64::from(self.containers))
@@ -158,15 +158,15 @@ impl Job {
             // Only the stop itself counts as resize cost.
             self.resize_ms += at.ms_since(transit.since);
         }
-        self.close_life(Some(event.reason), at);
+        self.close_incarnation(Some(event.reason), at);
         let stopped_for = match (live.preempted, was_on_hold && self.target == 0) {
             _ if event.reason != StopReason::Adjusted => None,
             (true, _) => Some(StoppedFor::Preemption),
             (false, true) => Some(StoppedFor::Hold),
             (false, false) => None,
         };
-        if let Some(life) = self.lives.last_mut() {
-            life.stopped_for = stopped_for;
+        if let Some(last) = self.incarnations.last_mut() {
+            last.stopped_for = stopped_for;
         }
         let next = match event.reason {
             StopReason::Cancelled
@@ -193,16 +193,16 @@ impl Job {
         (event, nodes): (&PartitionStartRequested, usize),
         at: Timestamp,
     ) {
-        self.close_life(None, at);
+        self.close_incarnation(None, at);
         self.epoch = event.epoch;
         live.exit = None;
         let resumed = event.resumed_from.as_ref();
         let saved = self.checkpoint.as_ref();
-        if self.lives.len() == LIVES_LIMIT {
-            self.lives.remove(0);
-            self.lives_dropped += 1;
+        if self.incarnations.len() == INCARNATIONS_LIMIT {
+            self.incarnations.remove(0);
+            self.incarnations_dropped += 1;
         }
-        self.lives.push(Life {
+        self.incarnations.push(IncarnationHistory {
             incarnation: event.incarnation,
             epoch: event.epoch,
             containers: event.containers,
@@ -220,11 +220,11 @@ impl Job {
     }
 
     pub(super) fn ran_on(&mut self, incarnation: Incarnation, node: &NodeId) {
-        let mut lives = self.lives.iter_mut().rev();
-        if let Some(life) = lives.find(|life| life.incarnation == incarnation)
-            && let Err(place) = life.on.binary_search(node)
+        let mut incarnations = self.incarnations.iter_mut().rev();
+        if let Some(own) = incarnations.find(|it| it.incarnation == incarnation)
+            && let Err(place) = own.on.binary_search(node)
         {
-            life.on.insert(place, node.clone());
+            own.on.insert(place, node.clone());
         }
     }
 
@@ -234,10 +234,10 @@ impl Job {
         }
         self.now = event.containers;
         self.times.first_started.get_or_insert(at);
-        if let Some(life) = self.lives.last_mut() {
-            life.started = Some(at);
-            life.since = Some(at);
-            life.containers = event.containers;
+        if let Some(last) = self.incarnations.last_mut() {
+            last.started = Some(at);
+            last.since = Some(at);
+            last.containers = event.containers;
         }
         if let Some(transit) = live.transit.take() {
             let lost_ms = at.ms_since(transit.since);
@@ -254,19 +254,19 @@ impl Job {
 
     pub(super) fn resized(&mut self, live: &mut Live, event: &PartitionResized, at: Timestamp) {
         let runs = matches!(self.phase, Phase::Running | Phase::Starting);
-        let Some(life) = self.lives.last_mut() else {
+        let Some(last) = self.incarnations.last_mut() else {
             return;
         };
-        let is_its = event.incarnation == life.incarnation && life.started.is_some();
+        let is_its = event.incarnation == last.incarnation && last.started.is_some();
         if !is_its || !runs {
             return;
         }
         if event.containers > 0 && event.containers == self.target {
             live.exit = None;
         }
-        self.container_ms += life.container_ms(at);
-        life.since = Some(at);
-        life.containers = event.containers;
+        self.container_ms += last.container_ms(at);
+        last.since = Some(at);
+        last.containers = event.containers;
         let goes_on = self.now > 0 && event.containers > 0;
         self.resizes += u32::from(goes_on && event.containers != self.now);
         self.now = event.containers;
@@ -276,14 +276,18 @@ impl Job {
         }
     }
 
-    fn close_life(&mut self, reason: Option<StopReason>, at: Timestamp) {
+    fn close_incarnation(&mut self, reason: Option<StopReason>, at: Timestamp) {
         self.now = 0;
-        let Some(life) = self.lives.last_mut().filter(|life| life.stopped.is_none()) else {
+        let Some(last) = self
+            .incarnations
+            .last_mut()
+            .filter(|it| it.stopped.is_none())
+        else {
             return;
         };
-        life.stopped = Some(at);
-        life.stop_reason = reason;
-        self.container_ms += life.container_ms(at);
+        last.stopped = Some(at);
+        last.stop_reason = reason;
+        self.container_ms += last.container_ms(at);
     }
 
     pub(super) fn end(
@@ -292,7 +296,7 @@ impl Job {
         request: Option<Request>,
         at: Timestamp,
     ) {
-        self.close_life(None, at);
+        self.close_incarnation(None, at);
         self.enter(phase, at);
         reason.clone_into(&mut self.note);
         self.code.clear();
@@ -303,7 +307,7 @@ impl Job {
         if let Some(spec) = self.live.take().as_ref().and_then(|live| live.spec.get()) {
             self.command = cut(spec.command.start.join(" "));
         }
-        self.lives.shrink_to_fit();
+        self.incarnations.shrink_to_fit();
         self.note.shrink_to_fit();
     }
 

@@ -1,5 +1,5 @@
-//! The job table: one row per job, bounded by [`ENDED_LIMIT`], [`REFUSED_LIMIT`] and [`LIVES_LIMIT`]. Ended
-//! jobs keep only figures.
+//! The job table: one row per job, bounded by [`ENDED_LIMIT`], [`REFUSED_LIMIT`] and [`INCARNATIONS_LIMIT`].
+//! Ended jobs keep only figures.
 //!
 //! - `table.rs`: maps and dispatch of events
 //! - `evolve.rs`, `allocate.rs`, `gpus.rs`: effects of events
@@ -41,7 +41,7 @@ pub const ENDED_LIMIT: usize = 50_000;
 /// Limit on refused submissions: enough to find one in a flood.
 pub const REFUSED_LIMIT: usize = 10_000;
 /// Limit on a job's incarnations: a day with a resize every 20 minutes.
-pub const LIVES_LIMIT: usize = 72;
+pub const INCARNATIONS_LIMIT: usize = 72;
 /// A line or two of a screen.
 const COMMAND_LIMIT: usize = 240;
 const PENDING_LIMIT: usize = 100_000;
@@ -85,8 +85,8 @@ pub struct Job {
     pub note: String,
     pub progress: Option<Box<ProgressPoint>>,
     pub checkpoint: Option<Box<SavedCheckpoint>>,
-    pub lives: Vec<Life>,
-    pub lives_dropped: u32,
+    pub incarnations: Vec<IncarnationHistory>,
+    pub incarnations_dropped: u32,
     /// At the end; a live job's request stands in the cluster's state.
     pub last_request: Option<Box<Request>>,
     pub gpu: Option<Box<GpuUsed>>,
@@ -242,7 +242,7 @@ pub enum StoppedFor {
 
 /// One incarnation of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub struct IncarnationHistory {
     pub incarnation: Incarnation,
     pub epoch: Epoch,
     pub containers: u32,
@@ -282,8 +282,8 @@ pub struct Refused {
 pub fn nodes_of(id: &JobId, job: &dormouse_state::Job) -> BTreeMap<NodeId, u32> {
     let mut nodes: BTreeMap<NodeId, u32> = BTreeMap::new();
     let mut count = |node: &NodeId| *nodes.entry(node.clone()).or_default() += 1;
-    match job.life.as_ref().filter(|_| !job.in_place) {
-        Some(life) => life
+    match job.partition.as_ref().filter(|_| !job.in_place) {
+        Some(partition) => partition
             .containers
             .values()
             .for_each(|container| count(&container.place.node)),
@@ -296,8 +296,8 @@ impl Job {
     /// Returns the last incarnation that was asked to start, or 0.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
-        let last = self.lives.last();
-        last.map_or(Incarnation::default(), |life| life.incarnation)
+        let last = self.incarnations.last();
+        last.map_or(Incarnation::default(), |it| it.incarnation)
     }
 
     /// Returns the present request, or the last one of an ended job.
@@ -340,10 +340,10 @@ impl Job {
     )]
     pub fn container_s(&self, now: Timestamp) -> f64 {
         let running = self
-            .lives
+            .incarnations
             .last()
-            .filter(|life| life.stopped.is_none())
-            .and_then(|life| Some(f64::from(life.containers) * now.seconds_since(life.since?)));
+            .filter(|it| it.stopped.is_none())
+            .and_then(|it| Some(f64::from(it.containers) * now.seconds_since(it.since?)));
         self.container_ms as f64 / 1e3 + running.unwrap_or(0.0).max(0.0)
     }
 }

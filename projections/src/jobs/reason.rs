@@ -90,8 +90,8 @@ fn live_reason(
             None => placed(id, job, present),
         },
         Phase::Starting => {
-            let life = job.lives.last().map(|life| life.containers);
-            let all = life.filter(|all| *all > 0).unwrap_or(job.target);
+            let last = job.incarnations.last().map(|it| it.containers);
+            let all = last.filter(|all| *all > 0).unwrap_or(job.target);
             let starting = format!("starting {} of {}", seen(present).min(all), containers(all));
             match (&live.transit, &live.exit, &live.unready) {
                 (None, Some(exit), _) => format!("{}; {starting} again", exit_text(exit)),
@@ -133,14 +133,14 @@ fn placed(id: &JobId, job: &Job, present: Option<&dormouse_state::Job>) -> Strin
 
 /// Counts the containers reported running.
 fn seen(present: Option<&dormouse_state::Job>) -> u32 {
-    let life = present.and_then(|job| job.life.as_ref());
-    let containers = life.into_iter().flat_map(|life| life.containers.values());
+    let partition = present.and_then(|job| job.partition.as_ref());
+    let containers = partition.into_iter().flat_map(|it| it.containers.values());
     let running = containers.filter(|it| it.phase == ContainerPhase::Started);
     u32::try_from(running.count()).unwrap_or(u32::MAX)
 }
 
 fn running(job: &Job, live: &Live, now: Timestamp) -> String {
-    let since = job.lives.last().and_then(|life| life.started);
+    let since = job.incarnations.last().and_then(|it| it.started);
     let since = clock(since.unwrap_or(job.times.phase_since), now);
     let more = match (&live.exit, job.target) {
         (Some(exit), _) => format!("; {}", exit_text(exit)),

@@ -145,8 +145,8 @@ impl JobTable {
             progress: None,
             gpu: None,
             checkpoint: None,
-            lives: Vec::new(),
-            lives_dropped: 0,
+            incarnations: Vec::new(),
+            incarnations_dropped: 0,
             last_request: None,
             command: String::new(),
             workdir: event.spec.workdir.clone().map(Box::new),
@@ -216,7 +216,7 @@ impl JobTable {
         }
     }
 
-    fn evolve_lives(
+    fn evolve_incarnations(
         &mut self,
         event: &Event,
         (state, before): (&ClusterState, Option<&dormouse_state::Job>),
@@ -307,10 +307,10 @@ impl JobTable {
                 job.ran_on(e.container.incarnation, &e.node);
             }),
             Event::ContainerExited(e) => {
-                let life = state
+                let partition = state
                     .job(&e.container.job)
-                    .and_then(|job| job.life.as_ref());
-                let members = life.and_then(|life| life.members.as_ref());
+                    .and_then(|job| job.partition.as_ref());
+                let members = partition.and_then(|it| it.members.as_ref());
                 let is_leaving = members.is_some_and(|it| it.is_leaving(e.container.rank));
                 self.update(&e.container.job, |job, live| {
                     job.exited(live, e, is_leaving)
@@ -350,7 +350,7 @@ impl JobTable {
             }
             Event::AllocationDecided(e) => self.allocate(e, state, at),
             Event::AllocationUnchanged(e) => self.wait(&e.outcome.waiting, at),
-            other => self.evolve_lives(other, (state, before), at),
+            other => self.evolve_incarnations(other, (state, before), at),
         }
     }
 

@@ -150,7 +150,7 @@ fn a_service_whose_replicas_do_not_get_ready_says_why() {
 }
 
 #[test]
-fn a_preempted_life_and_one_that_was_put_on_hold_are_told_apart() {
+fn a_preempted_incarnation_and_one_that_was_put_on_hold_are_told_apart() {
     let ended = |made_for: Option<&str>, held: bool| {
         let mut history = History::default();
         history.join("n0", 1).run("ads/lr", 4);
@@ -167,7 +167,7 @@ fn a_preempted_life_and_one_that_was_put_on_hold_are_told_apart() {
         }
         history.stopped(2, "ads/lr", 1, StopReason::Adjusted);
         let model = history.fold::<ReadModel>();
-        model.jobs.get(&job("ads/lr")).expect("there").lives[0].stopped_for
+        model.jobs.get(&job("ads/lr")).expect("there").incarnations[0].stopped_for
     };
     assert_eq!(ended(Some("web/site"), false), Some(StoppedFor::Preemption));
     assert_eq!(ended(None, true), Some(StoppedFor::Hold));
@@ -315,9 +315,12 @@ fn a_resize_is_told_step_by_step_and_its_loss_counted() {
         resized.resize_ms, 5_000,
         "from the request to save to the start"
     );
-    assert_eq!(resized.lives.len(), 2);
-    assert_eq!(resized.lives[1].resumed_step, Some(120));
-    assert_eq!(resized.lives[0].stop_reason, Some(StopReason::Adjusted));
+    assert_eq!(resized.incarnations.len(), 2);
+    assert_eq!(resized.incarnations[1].resumed_step, Some(120));
+    assert_eq!(
+        resized.incarnations[0].stop_reason,
+        Some(StopReason::Adjusted)
+    );
 }
 
 #[test]
@@ -538,19 +541,22 @@ fn a_revision_changes_weight_and_bounds() {
 }
 
 #[test]
-fn lives_are_bounded() {
+fn incarnations_are_bounded() {
     let mut history = History::default();
     history.join("n0", 1).run("ads/lr", 1);
-    for life in 2..LIVES_LIMIT as u32 + 10 {
+    for incarnation in 2..INCARNATIONS_LIMIT as u32 + 10 {
         history
-            .stopped(1, "ads/lr", life - 1, StopReason::NodeLost)
-            .request_start(1, "ads/lr", life, 1)
-            .started(1, "ads/lr", life, 1);
+            .stopped(1, "ads/lr", incarnation - 1, StopReason::NodeLost)
+            .request_start(1, "ads/lr", incarnation, 1)
+            .started(1, "ads/lr", incarnation, 1);
     }
     let model = history.fold::<ReadModel>();
     let found = model.jobs.get(&job("ads/lr")).expect("there");
-    assert_eq!(found.lives.len(), LIVES_LIMIT);
-    assert_eq!(found.lives_dropped as usize, LIVES_LIMIT + 9 - LIVES_LIMIT);
+    assert_eq!(found.incarnations.len(), INCARNATIONS_LIMIT);
+    assert_eq!(
+        found.incarnations_dropped as usize,
+        INCARNATIONS_LIMIT + 9 - INCARNATIONS_LIMIT
+    );
 }
 
 #[test]

@@ -115,20 +115,28 @@ pub(crate) fn of_job<'a>(id: &'a JobId, job: &'a Job) -> impl Iterator<Item = Co
         state,
         demand: job.demand_at(*rank),
     };
-    let lives = job.life.iter().flat_map(move |life| {
-        life.containers.iter().filter_map(move |(rank, known)| {
-            let state = match known.phase {
-                ContainerPhase::Requested => ContainerState::Starting,
-                ContainerPhase::Started => ContainerState::Running,
-                ContainerPhase::Exited { .. } | ContainerPhase::Lost { .. } => return None,
-            };
-            Some(container(life.incarnation, rank, &known.place.node, state))
-        })
+    let present = job.partition.iter().flat_map(move |partition| {
+        partition
+            .containers
+            .iter()
+            .filter_map(move |(rank, known)| {
+                let state = match known.phase {
+                    ContainerPhase::Requested => ContainerState::Starting,
+                    ContainerPhase::Started => ContainerState::Running,
+                    ContainerPhase::Exited { .. } | ContainerPhase::Lost { .. } => return None,
+                };
+                Some(container(
+                    partition.incarnation,
+                    rank,
+                    &known.place.node,
+                    state,
+                ))
+            })
     });
     let reserved = job.reserved().map(move |(incarnation, rank, place)| {
         container(incarnation, rank, &place.node, ContainerState::Reserved)
     });
-    lives.chain(reserved)
+    present.chain(reserved)
 }
 
 /// Returns the load of each node with containers.

@@ -18,8 +18,8 @@ use super::error::QueryError;
 use crate::ReadModel;
 use crate::forecasts;
 use crate::jobs::{
-    GpuUsed, Job, Life, Phase, Refused, Request, SavedCheckpoint, StoppedFor, TaskCounts, nodes_of,
-    reason, room::Room,
+    GpuUsed, IncarnationHistory, Job, Phase, Refused, Request, SavedCheckpoint, StoppedFor,
+    TaskCounts, nodes_of, reason, room::Room,
 };
 use crate::services::health::Health;
 use crate::timelines::{Metric, Timeline, Window};
@@ -159,8 +159,8 @@ pub struct JobDetail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<Workdir>,
     pub checkpoint: Option<SavedCheckpoint>,
-    pub lives: Vec<LifeRow>,
-    pub lives_dropped: u32,
+    pub incarnations: Vec<IncarnationRow>,
+    pub incarnations_dropped: u32,
     pub containers_timeline: Timeline,
     /// Set if the policy prices several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,7 +218,7 @@ pub struct SpeedAt {
 
 /// One incarnation of a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LifeRow {
+pub struct IncarnationRow {
     pub incarnation: Incarnation,
     pub epoch: Epoch,
     pub containers: u32,
@@ -287,8 +287,12 @@ pub(super) fn job(
         command: job.command.clone(),
         workdir: job.workdir.as_deref().cloned(),
         checkpoint: job.checkpoint.as_deref().cloned(),
-        lives: job.lives.iter().map(|life| life_row(life, now)).collect(),
-        lives_dropped: job.lives_dropped,
+        incarnations: job
+            .incarnations
+            .iter()
+            .map(|it| incarnation_row(it, now))
+            .collect(),
+        incarnations_dropped: job.incarnations_dropped,
         containers_timeline,
     })
 }
@@ -498,22 +502,22 @@ fn share_now(model: &ReadModel, request: &Request, job: &Job) -> Option<f64> {
     Some(share.as_f64().min(1.0))
 }
 
-fn life_row(life: &Life, now: Timestamp) -> LifeRow {
-    let until = life.stopped.unwrap_or(now);
-    LifeRow {
-        incarnation: life.incarnation,
-        epoch: life.epoch,
-        containers: life.containers,
-        nodes: life.nodes,
-        on: life.on.clone(),
-        requested_at: life.requested,
-        started_at: life.started,
-        stopped_at: life.stopped,
-        ran_s: life
+fn incarnation_row(of: &IncarnationHistory, now: Timestamp) -> IncarnationRow {
+    let until = of.stopped.unwrap_or(now);
+    IncarnationRow {
+        incarnation: of.incarnation,
+        epoch: of.epoch,
+        containers: of.containers,
+        nodes: of.nodes,
+        on: of.on.clone(),
+        requested_at: of.requested,
+        started_at: of.started,
+        stopped_at: of.stopped,
+        ran_s: of
             .started
             .map_or(0.0, |started| until.seconds_since(started).max(0.0)),
-        stop_reason: life.stop_reason,
-        stopped_for: life.stopped_for,
-        resumed_step: life.resumed_step,
+        stop_reason: of.stop_reason,
+        stopped_for: of.stopped_for,
+        resumed_step: of.resumed_step,
     }
 }

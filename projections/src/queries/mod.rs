@@ -31,7 +31,7 @@ pub use cluster::{
 pub use difference::{Change, Difference, Side, difference};
 pub use error::QueryError;
 pub use jobs::{
-    ContainerCounts, IDLE, JobDetail, JobQuery, JobRow, LifeRow, SpeedAt, SpeedRow, Spread,
+    ContainerCounts, IDLE, IncarnationRow, JobDetail, JobQuery, JobRow, SpeedAt, SpeedRow, Spread,
 };
 pub use ledger::{LedgerAnswer, LedgerQuery, LedgerRow, TenantLedger};
 pub use list::{JobsAnswer, JobsQuery, jobs};

@@ -102,10 +102,10 @@ fn a_requeued_job_is_not_on_hold() {
 }
 
 #[test]
-fn a_job_tells_its_lives() {
+fn a_job_tells_its_incarnations() {
     let detail: JobDetail = ask(&busy(), "job", json!({"job": "ads/lr"}));
-    assert_eq!(detail.lives.len(), 2);
-    assert_eq!(detail.lives[1].resumed_step, Some(130));
+    assert_eq!(detail.incarnations.len(), 2);
+    assert_eq!(detail.incarnations[1].resumed_step, Some(130));
     assert_eq!(detail.row.resizes, 1);
     assert_eq!(detail.row.step, Some(140));
     assert_eq!(detail.row.metrics.get("accuracy"), Some(&0.8));

@@ -40,7 +40,7 @@ pub struct Health {
 /// Measurements of a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Absent for the whole life.
+    /// Absent for the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ impl Service {
 
     fn words(&self, now: Timestamp) -> String {
         if self.ended {
-            return self.life();
+            return self.totals();
         }
         let replicas = format!(
             "{} of {} replicas ready",
@@ -182,7 +182,7 @@ impl Service {
         text
     }
 
-    fn life(&self) -> String {
+    fn totals(&self) -> String {
         let requests = self.total.requests;
         let what = if requests == 1 { "request" } else { "requests" };
         format!("{requests} {what} in all{}", self.answers(&self.total))

@@ -1,6 +1,6 @@
 //! The state of services, as clients see it; notebooks have no objective and are not included.
 //!
-//! 1. A plausible, new `service.measured` adds to the sums of its ten seconds and of the whole life
+//! 1. A plausible, new `service.measured` adds to the sums of its ten seconds and of the whole run
 //!    (`service.rs`, [`sums`]).
 //! 2. Agents report ready replicas, the autoscaler target and saturation (`replicas.rs`).
 //! 3. Completed ten seconds become points of [`Lines`] (`lines.rs`).
@@ -35,7 +35,7 @@ pub struct Services {
     services: BTreeMap<JobId, Shared<Service>>,
     lines: BTreeMap<JobId, Lines>,
     ended: VecDeque<JobId>,
-    lives: Incarnations,
+    incarnations: Incarnations,
 }
 
 impl Services {
@@ -60,7 +60,7 @@ impl Services {
             services: self.services.clone(),
             lines: tails.collect(),
             ended: self.ended.clone(),
-            lives: self.lives.clone(),
+            incarnations: self.incarnations.clone(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Services {
     }
 
     fn node_lost(&mut self, node: &NodeId, incarnation: u64, at: Timestamp) {
-        if !self.lives.ends(node, incarnation) {
+        if !self.incarnations.ends(node, incarnation) {
             return;
         }
         for job in self.live_ids() {
@@ -226,7 +226,7 @@ impl Services {
                     self.replicas(&it.job, at, |_| {});
                 }
             }
-            Event::NodeJoined(_) => self.lives.evolve(event),
+            Event::NodeJoined(_) => self.incarnations.evolve(event),
             _ if self.services.is_empty() => {}
             Event::JobRevised(it) => {
                 if let Some(containers) = it.containers {

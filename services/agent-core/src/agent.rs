@@ -14,7 +14,7 @@ use dormouse_messages::{
     Amounts, ContainerId, Event, Fold as _, Incarnation, JobId, NodeId, Recorded, Sequence,
 };
 
-use crate::reconcile::{Action, Effect, Ending, Life, Machine, Observed, apply, reconcile};
+use crate::reconcile::{Action, Effect, Ending, Machine, Observed, ProcessState, apply, reconcile};
 use crate::state::AgentState;
 use crate::{Exit, report};
 
@@ -251,11 +251,11 @@ impl Agent {
     pub fn listed(&mut self, found: impl IntoIterator<Item = Adopted>) {
         self.machine.set_back = self.set_back();
         for found in found {
-            let life = match found.status {
-                Ok(pid) => Life::Running(pid),
-                Err(exit) => Life::Ended(exit),
+            let process = match found.status {
+                Ok(pid) => ProcessState::Running(pid),
+                Err(exit) => ProcessState::Ended(exit),
             };
-            let mut seen = Observed::new(found.request, life);
+            let mut seen = Observed::new(found.request, process);
             if found.evicting {
                 seen.ending = Ending::Evicting;
             }
@@ -265,29 +265,29 @@ impl Agent {
     }
 
     /// Records that the log holds this agent's join.
-    pub fn has_joined(&mut self, life: u64) {
-        self.machine.joined = Some(life);
+    pub fn has_joined(&mut self, incarnation: u64) {
+        self.machine.joined = Some(incarnation);
     }
 
     /// Records that a container runs.
     pub fn running(&mut self, id: &ContainerId, pid: u32) {
         if let Some(seen) = self.machine.containers.get_mut(id)
-            && seen.life == Life::Starting
+            && seen.process == ProcessState::Starting
         {
-            seen.life = Life::Running(pid);
+            seen.process = ProcessState::Running(pid);
         }
     }
 
     /// Records that a container ended or could not start.
     pub fn ended(&mut self, id: &ContainerId, exit: Exit) {
         if let Some(seen) = self.machine.containers.get_mut(id) {
-            seen.life = Life::Ended(exit);
+            seen.process = ProcessState::Ended(exit);
         }
     }
 
     /// Repeats the announcement of an incarnation's members.
-    pub fn untold(&mut self, life: &(JobId, Incarnation)) {
-        self.machine.told.remove(life);
+    pub fn untold(&mut self, id: &(JobId, Incarnation)) {
+        self.machine.told.remove(id);
     }
 
     /// Queues another report.
@@ -306,7 +306,7 @@ impl Agent {
     #[must_use]
     pub fn unsettled(&self) -> usize {
         let seen = self.machine.containers.values();
-        let ended = seen.filter(|it| matches!(it.life, Life::Ended(_)));
+        let ended = seen.filter(|it| matches!(it.process, ProcessState::Ended(_)));
         self.reports.len() + ended.count()
     }
 

@@ -35,7 +35,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     pub request: Sequence,
-    pub life: Life,
+    pub process: ProcessState,
     pub ending: Ending,
     /// The last fact that this process reported.
     pub told: Known,
@@ -47,7 +47,7 @@ pub struct Observed {
 
 /// The process state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Life {
+pub enum ProcessState {
     Starting,
     /// Running, with its process id.
     Running(u32),
@@ -106,10 +106,10 @@ const SET_BACK: &str =
 impl Observed {
     /// Returns an unreported container.
     #[must_use]
-    pub const fn new(request: Sequence, life: Life) -> Self {
+    pub const fn new(request: Sequence, process: ProcessState) -> Self {
         Self {
             request,
-            life,
+            process,
             ending: Ending::No,
             told: Known::Nothing,
             asked: None,
@@ -120,7 +120,7 @@ impl Observed {
     /// True if a process may exist.
     #[must_use]
     pub const fn is_live(&self) -> bool {
-        !matches!(self.life, Life::Ended(_))
+        !matches!(self.process, ProcessState::Ended(_))
     }
 }
 
@@ -209,11 +209,11 @@ fn announcements(
     machine: &Machine,
     wanted: &BTreeMap<ContainerId, Wanted>,
 ) -> Vec<Action> {
-    let life = |id: &ContainerId| (id.job.clone(), id.incarnation);
+    let key = |id: &ContainerId| (id.job.clone(), id.incarnation);
     let runs = wanted.iter().filter(|(_, want)| want.want == Want::Run);
-    let lives: BTreeSet<_> = runs.map(|(id, _)| life(id)).collect();
+    let incarnations: BTreeSet<_> = runs.map(|(id, _)| key(id)).collect();
     let mut actions = Vec::new();
-    for (job, incarnation) in &lives {
+    for (job, incarnation) in &incarnations {
         let partition = state.jobs.get(job);
         let partition = partition.and_then(|job| job.partitions.get(incarnation));
         let members = partition.and_then(|partition| partition.members.as_ref());
@@ -225,10 +225,12 @@ fn announcements(
             actions.push(Effect::Announce(job.clone(), *incarnation, announced).into());
         }
     }
-    let held: BTreeSet<_> = machine.containers.keys().map(life).collect();
+    let held: BTreeSet<_> = machine.containers.keys().map(key).collect();
     let unread = machine.told.keys();
-    let unread = unread.filter(|life| !lives.contains(life) && !held.contains(life));
-    actions.extend(unread.map(|(job, life)| Effect::Withdraw(job.clone(), *life).into()));
+    let unread = unread.filter(|key| !incarnations.contains(key) && !held.contains(key));
+    actions.extend(
+        unread.map(|(job, incarnation)| Effect::Withdraw(job.clone(), *incarnation).into()),
+    );
     actions
 }
 
@@ -243,7 +245,7 @@ fn eviction(id: &ContainerId, want: Option<&Wanted>, machine: &Machine) -> Optio
 }
 
 fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Action>) {
-    if let Life::Running(pid) = seen.life
+    if let ProcessState::Running(pid) = seen.process
         && want.known == Known::Nothing
         && seen.told == Known::Nothing
     {
@@ -260,7 +262,7 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
             actions.push(Effect::Stop(id.clone()).into());
         }
     } else if let Some(save) = want.save
-        && matches!(seen.life, Life::Running(_))
+        && matches!(seen.process, ProcessState::Running(_))
         && seen.asked < Some(save)
         && seen.ending == Ending::No
     {
@@ -275,8 +277,8 @@ fn ended(
     (want, why): (Option<&Wanted>, Option<String>),
     actions: &mut Vec<Action>,
 ) {
-    match (&seen.life, want) {
-        (Life::Ended(exit), Some(want)) if seen.told != Known::Exited => {
+    match (&seen.process, want) {
+        (ProcessState::Ended(exit), Some(want)) if seen.told != Known::Exited => {
             let exit = exit.clone().with_eviction(why);
             actions.push(Action::TellExited(id.clone(), want.request, exit));
         }
@@ -333,10 +335,10 @@ pub fn apply(machine: &mut Machine, action: &Action) {
         Action::TellExited(id, request, exit) => {
             let seen = containers
                 .entry(id.clone())
-                .or_insert_with(|| Observed::new(*request, Life::Ended(exit.clone())));
+                .or_insert_with(|| Observed::new(*request, ProcessState::Ended(exit.clone())));
             seen.told = Known::Exited;
         }
-        Action::Join(life, _) => machine.joined = Some(*life),
+        Action::Join(incarnation, _) => machine.joined = Some(*incarnation),
     }
 }
 
@@ -345,7 +347,7 @@ fn begun(machine: &mut Machine, effect: &Effect) {
     match effect {
         Effect::List => {}
         Effect::Start(id, request) => {
-            containers.insert(id.clone(), Observed::new(*request, Life::Starting));
+            containers.insert(id.clone(), Observed::new(*request, ProcessState::Starting));
         }
         Effect::Stop(id) => set(containers, id, |seen| seen.ending = Ending::Stopping),
         Effect::Evict(id, _) => set(containers, id, |seen| seen.ending = Ending::Evicting),
@@ -355,8 +357,8 @@ fn begun(machine: &mut Machine, effect: &Effect) {
             containers.remove(id);
         }
         Effect::Announce(job, incarnation, announced) => {
-            let life = (job.clone(), *incarnation);
-            machine.told.insert(life, announced.clone());
+            let key = (job.clone(), *incarnation);
+            machine.told.insert(key, announced.clone());
         }
         Effect::Withdraw(job, incarnation) => {
             machine.told.remove(&(job.clone(), *incarnation));

@@ -142,13 +142,13 @@ async fn follow(
                 seen.placed += event.create.len();
                 seen.last_placed = Some(Arc::clone(&recorded));
                 for container in &event.create {
-                    let life = (container.job.clone(), container.incarnation);
-                    places.entry(life).or_default().push(container.clone());
+                    let key = (container.job.clone(), container.incarnation);
+                    places.entry(key).or_default().push(container.clone());
                 }
             }
             Some(Event::PartitionStartRequested(event)) => {
-                let life = (event.job.clone(), event.incarnation);
-                for asked in places.remove(&life).unwrap_or_default() {
+                let key = (event.job.clone(), event.incarnation);
+                for asked in places.remove(&key).unwrap_or_default() {
                     let agent = agents.get(&asked.node).expect("it has joined");
                     agent.send(asked).expect("it lives");
                 }

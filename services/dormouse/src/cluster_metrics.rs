@@ -184,7 +184,7 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
             if job.times.first_started == Some(at) {
                 let kind = format!("{:?}", job.kind).to_lowercase();
                 histogram!(WAIT, "kind" => kind).record(job.waiting_s(at));
-            } else if let [.., before, _] = job.lives.as_slice()
+            } else if let [.., before, _] = job.incarnations.as_slice()
                 && let Some(stopped) = before.stopped
             {
                 histogram!(STALL).record(at.seconds_since(stopped).max(0.0));

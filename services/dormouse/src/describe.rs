@@ -120,7 +120,7 @@ pub fn describe(event: &Event) -> String {
         Event::NodeReadmitted(_) => "tried again".to_owned(),
         Event::NodeFaulted(e) => format!("{}/{}/{}: {}", e.job, e.incarnation, e.rank, e.reason),
         Event::CheckpointRejected(e) => format!("{}: {}", e.uri, e.reason),
-        _ => life(event),
+        _ => rest(event),
     }
 }
 
@@ -262,7 +262,7 @@ fn released(event: &JobReleased) -> String {
     )
 }
 
-fn life(event: &Event) -> String {
+fn rest(event: &Event) -> String {
     match event {
         Event::ClockStepped(e) => format!("by {} ms, at event {}", e.by_ms, e.sequence),
         Event::LogArchived(e) => archived(e),

@@ -260,9 +260,9 @@ async fn follow(
 
 /// A later incarnation takes over the lease at once.
 fn lease(log: &Log, name: &GatewayId, build: Option<Build>) -> Lease {
-    let life = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
+    let incarnation = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     let key = format!("gateway.{name}");
-    let hold = log.leases().hold(&key, name.as_str(), life, LEASE);
+    let hold = log.leases().hold(&key, name.as_str(), incarnation, LEASE);
     match build {
         Some(build) => hold.runs(build).seek(),
         None => hold.seek(),

@@ -121,7 +121,7 @@ impl SharedState {
     /// Advances queues and closes overdue connections; called ten times a second.
     pub fn tick(&self) {
         let now = self.now();
-        for live in self.lives() {
+        for live in self.states() {
             live.tick(now);
         }
         let mut drains = self.drains();
@@ -148,20 +148,20 @@ impl SharedState {
 
     pub fn measured(&self) -> Vec<Event> {
         let now = self.now();
-        let lives = self.lives().into_iter();
-        lives
+        let states = self.states().into_iter();
+        states
             .filter_map(|live| live.measured(&self.name, now))
             .map(Event::from)
             .collect()
     }
 
     pub fn close_idle(&self) {
-        for live in self.lives() {
+        for live in self.states() {
             live.close_idle();
         }
     }
 
-    fn lives(&self) -> Vec<Arc<ServiceState>> {
+    fn states(&self) -> Vec<Arc<ServiceState>> {
         let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
         services.values().map(Arc::clone).collect()
     }

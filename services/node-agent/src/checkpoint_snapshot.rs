@@ -51,13 +51,13 @@ fn parse(name: &str) -> Option<(Incarnation, u32)> {
 ///
 /// # Errors
 /// The reason of a failure. The original is then used.
-pub fn seal(life: &Below) -> io::Result<Below> {
-    let path = life.path();
+pub fn seal(checkpoint: &Below) -> io::Result<Below> {
+    let path = checkpoint.path();
     let name = path.file_name().and_then(|name| name.to_str());
-    let (Some(job), Some(name)) = (life.parent(), name) else {
+    let (Some(job), Some(name)) = (checkpoint.parent(), name) else {
         return Err(ErrorKind::InvalidInput.into());
     };
-    let from = life.open()?;
+    let from = checkpoint.open()?;
     let document = from.entry(DOCUMENT)?;
     let mut files = Vec::new();
     walk(&from, "", 0, &mut |_, name, way, entry| {
@@ -91,7 +91,7 @@ pub fn seal(life: &Below) -> io::Result<Below> {
         let parent = path.parent().unwrap_or(Path::new(""));
         let name = path.file_name().and_then(|name| name.to_str());
         let to = make_private(&unfinished, parent, owner)?;
-        let folder = life.join(parent).open()?;
+        let folder = checkpoint.join(parent).open()?;
         let taken = take(&folder, name.unwrap_or_default(), &entry, &to, owner)?;
         list.push(Sealed {
             path: way,
@@ -187,8 +187,8 @@ pub fn list(checkpoint: &Below) -> io::Result<()> {
     folder.write(LIST, &serde_json::to_vec(&list)?)
 }
 
-fn last_number(job: &Folder, life: &str) -> io::Result<u32> {
-    let (incarnation, _) = parse(life).ok_or(ErrorKind::InvalidInput)?;
+fn last_number(job: &Folder, name: &str) -> io::Result<u32> {
+    let (incarnation, _) = parse(name).ok_or(ErrorKind::InvalidInput)?;
     let names = job.names()?;
     let numbers = names.iter().filter_map(|name| parse(name));
     let own = numbers.filter(|(it, _)| *it == incarnation);
@@ -319,9 +319,9 @@ mod tests {
         (at, job)
     }
 
-    fn save(life: &Below, step: u32, size: usize) {
-        life.make().expect("made");
-        let path = life.path();
+    fn save(below: &Below, step: u32, size: usize) {
+        below.make().expect("made");
+        let path = below.path();
         fs::write(
             path.join("model"),
             vec![u8::try_from(step).expect("small"); size],
@@ -334,16 +334,16 @@ mod tests {
     fn a_torn_second_save_reaches_no_small_file_and_is_found_in_a_large_one() {
         for (size, is_safe) in [(100, true), (2 << 20, false)] {
             let (_at, job) = job();
-            let life = job.join("1");
-            save(&life, 1, size);
-            let sealed = seal(&life).expect("sealed");
+            let below = job.join("1");
+            save(&below, 1, size);
+            let sealed = seal(&below).expect("sealed");
             assert_eq!(sealed, job.join("1.1"));
             assert_eq!(verify(&sealed), Ok(()));
             std::thread::sleep(std::time::Duration::from_millis(20));
-            fs::write(life.path().join("model"), b"half").expect("written");
+            fs::write(below.path().join("model"), b"half").expect("written");
             let verified = verify(&sealed);
             assert_eq!(verified.is_ok(), is_safe, "{verified:?}");
-            let error = seal(&life).expect_err("torn").to_string();
+            let error = seal(&below).expect_err("torn").to_string();
             assert!(error.contains("model is younger"), "{error}");
         }
     }
@@ -352,15 +352,15 @@ mod tests {
     fn a_file_that_is_written_to_meanwhile_is_not_sealed() {
         for size in [100, 2 << 20] {
             let (_at, job) = job();
-            let life = job.join("1");
-            save(&life, 1, size);
-            let from = life.open().expect("a folder");
+            let below = job.join("1");
+            save(&below, 1, size);
+            let from = below.open().expect("a folder");
             let (model, document) = (from.entry("model"), from.entry(DOCUMENT));
             let to = job.join(".1.1").make().expect("a folder");
             let owner = from.owner().expect("known");
             let document = document.expect("there");
             take(&from, DOCUMENT, &document, &to, owner).expect("as it was");
-            fs::write(life.path().join("model"), b"half").expect("written");
+            fs::write(below.path().join("model"), b"half").expect("written");
             let torn = take(&from, "model", &model.expect("there"), &to, owner);
             let error = torn.expect_err("torn");
             assert!(
@@ -374,15 +374,15 @@ mod tests {
     fn a_sealed_copy_is_its_owners_alone_and_many_files_take_few_descriptors() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let (_at, job) = job();
-        let life = job.join("1");
+        let below = job.join("1");
         for folder in 0..40 {
-            let path = life.join(format!("deep/{folder}")).path();
+            let path = below.join(format!("deep/{folder}")).path();
             fs::create_dir_all(&path).expect("made");
             for file in 0..20 {
                 fs::write(path.join(file.to_string()), "x").expect("written");
             }
         }
-        save(&life, 1, 1);
+        save(&below, 1, 1);
         let is_root = nix::unistd::geteuid().is_root();
         let uid = if is_root {
             200_003
@@ -390,12 +390,12 @@ mod tests {
             nix::unistd::getuid().as_raw()
         };
         let own = nix::unistd::Uid::from_raw(uid);
-        nix::unistd::chown(&life.path(), Some(own), None).expect("given");
+        nix::unistd::chown(&below.path(), Some(own), None).expect("given");
         let highest = nix::sys::resource::Resource::RLIMIT_NOFILE;
         let (before, most) = nix::sys::resource::getrlimit(highest).expect("known");
         let open = fs::read_dir("/proc/self/fd").expect("listed").count() as u64;
         nix::sys::resource::setrlimit(highest, open + 200, most).expect("set");
-        let sealed = seal(&life);
+        let sealed = seal(&below);
         nix::sys::resource::setrlimit(highest, before, most).expect("set");
         let sealed = sealed.expect("sealed").path();
         for (way, mode) in [
@@ -442,9 +442,9 @@ mod tests {
     #[test]
     fn the_newest_are_kept_and_what_the_log_names() {
         let (_at, job) = job();
-        for (life, step) in [("1", 1), ("1", 2), ("2", 3), ("2", 4), ("2", 5)] {
-            save(&job.join(life), step, 1);
-            seal(&job.join(life)).expect("sealed");
+        for (incarnation, step) in [("1", 1), ("1", 2), ("2", 3), ("2", 4), ("2", 5)] {
+            save(&job.join(incarnation), step, 1);
+            seal(&job.join(incarnation)).expect("sealed");
         }
         let named = BTreeSet::from(["1.1".to_owned()]);
         let removed = retain(&job, Incarnation(2), 2, &named).expect("removed");

@@ -147,7 +147,7 @@ pub fn give(env: &mut std::collections::BTreeMap<String, EnvValue>, token: Strin
 #[cfg(test)]
 mod tests {
     #[test]
-    fn each_life_has_a_token_of_its_own() {
+    fn each_incarnation_has_a_token_of_its_own() {
         let container = |text: &str| text.parse().expect("valid");
         let token = |secret, text| super::token(&[secret; 32], &container(text));
         assert_eq!(token(1, "ads/a/1/0"), token(1, "ads/a/1/0"));

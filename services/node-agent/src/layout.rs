@@ -144,11 +144,11 @@ impl Layout {
     pub fn existing_members(&self) -> Vec<(JobId, Incarnation)> {
         let ways = folders_at(&self.node.join("members"), CONTAINER_DEPTH - 1);
         let ways = ways.unwrap_or_default().into_iter();
-        let life = |way: String| {
+        let parse = |way: String| {
             let (job, incarnation) = way.rsplit_once('/')?;
             Some((job.parse().ok()?, Incarnation(incarnation.parse().ok()?)))
         };
-        ways.filter_map(life).collect()
+        ways.filter_map(parse).collect()
     }
 
     /// Lists the containers with a directory. Blocking.
@@ -163,8 +163,8 @@ impl Layout {
     /// Lists an incarnation's ranks with a directory, sorted. Blocking.
     #[must_use]
     pub fn ranks(&self, job: &JobId, incarnation: Incarnation) -> Vec<Rank> {
-        let life = self.containers().join(job.as_str());
-        let ways = folders_at(&life.join(incarnation.to_string()), 1).unwrap_or_default();
+        let folder = self.containers().join(job.as_str());
+        let ways = folders_at(&folder.join(incarnation.to_string()), 1).unwrap_or_default();
         let ranks = ways.iter().filter_map(|way| way.parse().ok().map(Rank));
         let mut ranks: Vec<_> = ranks.collect();
         ranks.sort_unstable();

@@ -356,7 +356,7 @@ mod tests {
         fs::write(folder.path().join("checkpoint/model"), [0; 100]).expect("written");
         save(folder.path(), "{\"step\":7}");
         let complete = watch.look().checkpoint.expect("new");
-        assert!(complete.folder.ends_with("checkpoint"), "no life's");
+        assert!(complete.folder.ends_with("checkpoint"), "no incarnation's");
         let complete = complete.complete;
         assert_eq!((complete.step, complete.bytes), (7, 110));
         assert_eq!(watch.look().checkpoint, None);

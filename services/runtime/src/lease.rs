@@ -214,7 +214,7 @@ pub struct Hold {
 /// Reason for a failed renewal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenewError {
-    #[error("{} (life {}) holds the lease", by.holder, by.incarnation)]
+    #[error("{} (incarnation {}) holds the lease", by.holder, by.incarnation)]
     Held { by: LeaseValue, revision: u64 },
     #[error("the lease could not be written: {why}")]
     Unanswered { why: String },

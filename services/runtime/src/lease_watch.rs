@@ -153,9 +153,9 @@ impl Table {
 
     fn expect(&mut self, expected: &[(NodeId, u64)], now: Instant) {
         let before = std::mem::take(&mut self.expected);
-        let since = expected.iter().map(|(node, life)| {
-            let same = before.get(node).filter(|(of, _)| of == life);
-            (node.clone(), *same.unwrap_or(&(*life, now)))
+        let since = expected.iter().map(|(node, incarnation)| {
+            let same = before.get(node).filter(|(of, _)| of == incarnation);
+            (node.clone(), *same.unwrap_or(&(*incarnation, now)))
         });
         self.expected = since.collect();
     }

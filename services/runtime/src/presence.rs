@@ -15,7 +15,7 @@ use crate::error::LogError;
 use crate::lease::{Lease, token};
 use crate::log::Log;
 
-/// Time from the last sign of life of a process to its departure.
+/// Time from the last message of a process to its departure.
 pub(crate) const TERM: Duration = Duration::from_secs(6);
 
 /// Between the key of the service's own lease and the instance.

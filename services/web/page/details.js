@@ -1,4 +1,4 @@
-// What was clicked: a job's lives, a node, a tenant, a decision, or what differs between two
+// What was clicked: a job's incarnations, a node, a tenant, a decision, or what differs between two
 // moments; and why, on request.
 
 import { link } from "./app.js";
@@ -109,8 +109,8 @@ function jobDetails(app, { job, events, more, decisions }, key) {
     ]),
     explained(app, "job", job.job, key),
     job.speed ? curve(job.speed, now, job.job) : null,
-    h("h3", {}, "Lives"), track(app, job, events),
-    lives(job, new Map(decisions)),
+    h("h3", {}, "Incarnations"), track(app, job, events),
+    incarnations(job, new Map(decisions)),
     eventList(events, more),
   ];
 }
@@ -142,29 +142,29 @@ function curve(speed, now, job) {
     h("p", { class: "muted small" }, `${speed.source}, error ${percent(speed.error, 0)}; fastest with ${speed.fastest}${further}`));
 }
 
-// A job's lives as a track: boxes as high as their containers, checkpoints and ends on them.
+// A job's incarnations as a track: boxes as high as their containers, checkpoints and ends on them.
 function track(app, job, events) {
   const width = 420;
   const height = 74;
   const from = ms(job.submitted_at);
   const to = Math.max(ms(job.ended_at ?? app.state.at), from + 1);
   const x = (time) => Math.max(0, Math.min(width, ((ms(time) - from) / (to - from)) * width));
-  const most = Math.max(1, job.containers.max, ...job.lives.map((it) => it.containers));
-  const boxes = job.lives.map((life) => {
-    const begin = x(life.started_at ?? life.requested_at);
-    const end = x(life.stopped_at ?? job.ended_at ?? app.state.at);
-    const high = Math.max(3, (life.containers / most) * 46);
-    return svg("g", {}, svg("title", {}, `life ${life.incarnation}: ${life.containers} containers, ${duration(life.ran_s)}${life.stop_reason ? `, ended: ${life.stop_reason}` : ""}`),
-      svg("rect", { x: x(life.requested_at), y: 54 - high, width: Math.max(0, begin - x(life.requested_at)), height: high, class: "starting" }),
-      svg("rect", { x: begin, y: 54 - high, width: Math.max(1, end - begin), height: high, class: `life c${hue(tenantOf(job.job))}` }),
-      life.stop_reason ? svg("text", { x: Math.min(width - 6, end), y: 52 - high, class: "cause", "text-anchor": "middle" }, cause(life.stop_reason)) : null);
+  const most = Math.max(1, job.containers.max, ...job.incarnations.map((it) => it.containers));
+  const boxes = job.incarnations.map((it) => {
+    const begin = x(it.started_at ?? it.requested_at);
+    const end = x(it.stopped_at ?? job.ended_at ?? app.state.at);
+    const high = Math.max(3, (it.containers / most) * 46);
+    return svg("g", {}, svg("title", {}, `incarnation ${it.incarnation}: ${it.containers} containers, ${duration(it.ran_s)}${it.stop_reason ? `, ended: ${it.stop_reason}` : ""}`),
+      svg("rect", { x: x(it.requested_at), y: 54 - high, width: Math.max(0, begin - x(it.requested_at)), height: high, class: "starting" }),
+      svg("rect", { x: begin, y: 54 - high, width: Math.max(1, end - begin), height: high, class: `incarnation c${hue(tenantOf(job.job))}` }),
+      it.stop_reason ? svg("text", { x: Math.min(width - 6, end), y: 52 - high, class: "cause", "text-anchor": "middle" }, cause(it.stop_reason)) : null);
   });
   const saved = events.filter((it) => it.event === "checkpoint.saved" || it.event === "checkpoint.failed").slice(-120).map((it) => {
     const at = x(it.at);
     return svg("a", { href: link({ at: it.sequence }), "aria-label": `${it.event} at event ${it.sequence}` }, svg("title", {}, `${it.event}, ${clock(it.at, false)}: ${it.words}`),
       svg("path", { d: `M${at} 57l4 4l-4 4l-4 -4z`, class: it.event === "checkpoint.saved" ? "saved" : "unsaved" }));
   });
-  return h("div", {}, svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "lives", role: "group", "aria-label": `Lives of ${job.job}; the table below has the same` },
+  return h("div", {}, svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "incarnations", role: "group", "aria-label": `Incarnations of ${job.job}; the table below has the same` },
     svg("line", { x1: 0, x2: width, y1: 54, y2: 54, class: "ground" }), boxes, saved,
     svg("text", { x: 0, y: height - 1 }, clock(job.submitted_at, false).slice(0, 8)), svg("text", { x: width, y: height - 1, "text-anchor": "end" }, clock(job.ended_at ?? app.state.at, false).slice(0, 8))));
 }
@@ -172,15 +172,15 @@ function track(app, job, events) {
 // One letter for an end: resized, failed, lost node, cancelled.
 const cause = (reason) => ({ adjusted: "↕", failed: "!", gave_up: "!", node_lost: "✕", cancelled: "–", completed: "✓" })[reason] ?? "·";
 
-function lives(job, decisions) {
-  if (!job.lives.length) return h("p", { class: "muted" }, "none yet");
-  const rows = job.lives.slice(-20).reverse().map((life) => h("tr", {}, h("th", { scope: "row" }, life.incarnation), h("td", { class: "number" }, life.containers),
-    h("td", {}, clock(life.started_at ?? life.requested_at, false).slice(0, 8)), h("td", { class: "number" }, duration(life.ran_s)),
-    h("td", {}, life.stop_reason ? `${cause(life.stop_reason)} ${life.stop_reason.replace("_", " ")}` : life.stopped_at ? "ended" : "runs"),
-    h("td", {}, decisions.has(life.epoch) ? h("a", { href: link({ ...NOTHING, epoch: life.epoch }), "data-key": `life-${life.incarnation}` }, `epoch ${life.epoch}`) : `epoch ${life.epoch}`)));
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Lives as a table" }, h("table", {},
-    h("thead", {}, h("tr", {}, ["Life", "Containers", "From", "Ran", "End", "Decided"].map((it) => h("th", { scope: "col" }, it)))), h("tbody", {}, rows)),
-    job.lives.length > 20 || job.lives_dropped ? h("p", { class: "muted small" }, `${count(Math.max(0, job.lives.length - 20) + job.lives_dropped)} older lives are not listed`) : null);
+function incarnations(job, decisions) {
+  if (!job.incarnations.length) return h("p", { class: "muted" }, "none yet");
+  const rows = job.incarnations.slice(-20).reverse().map((it) => h("tr", {}, h("th", { scope: "row" }, it.incarnation), h("td", { class: "number" }, it.containers),
+    h("td", {}, clock(it.started_at ?? it.requested_at, false).slice(0, 8)), h("td", { class: "number" }, duration(it.ran_s)),
+    h("td", {}, it.stop_reason ? `${cause(it.stop_reason)} ${it.stop_reason.replace("_", " ")}` : it.stopped_at ? "ended" : "runs"),
+    h("td", {}, decisions.has(it.epoch) ? h("a", { href: link({ ...NOTHING, epoch: it.epoch }), "data-key": `incarnation-${it.incarnation}` }, `epoch ${it.epoch}`) : `epoch ${it.epoch}`)));
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Incarnations as a table" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Incarnation", "Containers", "From", "Ran", "End", "Decided"].map((it) => h("th", { scope: "col" }, it)))), h("tbody", {}, rows)),
+    job.incarnations.length > 20 || job.incarnations_dropped ? h("p", { class: "muted small" }, `${count(Math.max(0, job.incarnations.length - 20) + job.incarnations_dropped)} older incarnations are not listed`) : null);
 }
 
 function eventList(events, more) {

@@ -191,8 +191,11 @@ pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
         .newest(|newest| queries::answer(newest, "timeline", window, model.cluster.now));
     job["containers_timeline"] = line.unwrap_or_default();
     let (events, more) = about(site, query.id.as_str(), query.at)?;
-    let lives = model.jobs.get(&query.id).map(|job| job.lives.as_slice());
-    let epochs = lives.unwrap_or_default().iter().map(|life| life.epoch);
+    let incarnations = model
+        .jobs
+        .get(&query.id)
+        .map(|job| job.incarnations.as_slice());
+    let epochs = incarnations.unwrap_or_default().iter().map(|it| it.epoch);
     let decisions = site.page.past.indexed(|index| {
         let found = epochs.filter_map(|epoch| Some((epoch.0, index.epoch(epoch)?.sequence)));
         found.collect()

@@ -1,4 +1,4 @@
-"""Signals at every moment of a program's life, one and two at once, with and without workers that load data."""
+"""Signals at every moment of a program's run, one and two at once, with and without workers that load data."""
 
 import contextlib
 import multiprocessing

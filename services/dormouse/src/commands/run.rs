@@ -256,7 +256,7 @@ async fn end(mut events: Receiver<LogItem>, job: JobId) -> anyhow::Result<End> {
         };
         let (phase, reason) = match recorded.event() {
             Some(Event::ContainerExited(exited)) if exited.container.job == job => {
-                let newer = failed.is_none_or(|(life, _)| life < exited.container.incarnation);
+                let newer = failed.is_none_or(|(of, _)| of < exited.container.incarnation);
                 if let Some(code) = code_of(exited).filter(|_| newer) {
                     failed = Some((exited.container.incarnation, code));
                 }

@@ -8,7 +8,7 @@ use dormouse_messages::needs::Constraints;
 use dormouse_messages::sanitize::listed;
 use dormouse_messages::workdir::Workdir;
 use dormouse_projections::jobs::{GpuUsed, StoppedFor, TaskCounts};
-use dormouse_projections::queries::{IDLE, JobDetail, JobRow, LifeRow, Spread};
+use dormouse_projections::queries::{IDLE, IncarnationRow, JobDetail, JobRow, Spread};
 
 use super::chart;
 use super::humanize::{age, bytes, count, date, number, share};
@@ -42,13 +42,13 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
     if let Some(figures) = figures.and_then(|it| service::figures(it, style)) {
         page.push_str(&format!("\n{figures}"));
     }
-    if !detail.lives.is_empty() {
+    if !detail.incarnations.is_empty() {
         page.push_str(&format!("\n{}\n", style.bold("Incarnations")));
-        if detail.lives_dropped > 0 {
-            let dropped = u64::from(detail.lives_dropped);
+        if detail.incarnations_dropped > 0 {
+            let dropped = u64::from(detail.incarnations_dropped);
             page.push_str(&format!("{dropped} earlier ones are left out\n"));
         }
-        page.push_str(&lives(&detail.lives, row, style));
+        page.push_str(&incarnations(&detail.incarnations, row, style));
         page.push('\n');
     }
     let drawn = detail
@@ -209,12 +209,12 @@ fn containers_text(detail: &JobDetail) -> String {
     if !row.nodes.is_empty() {
         return format!("{has} on {}", nodes_of(&row.nodes, NODES));
     }
-    let last = detail.lives.last().filter(|life| !life.on.is_empty());
-    let Some(life) = last.filter(|_| row.ended_at.is_some()) else {
+    let last = detail.incarnations.last().filter(|it| !it.on.is_empty());
+    let Some(last) = last.filter(|_| row.ended_at.is_some()) else {
         return has;
     };
-    let last = count(u64::from(life.containers), "container");
-    format!("{has}; at last {last} on {}", listed(&life.on, NODES))
+    let number = count(u64::from(last.containers), "container");
+    format!("{has}; at last {number} on {}", listed(&last.on, NODES))
 }
 
 fn spread_text(row: &JobRow, spread: &Spread) -> String {
@@ -363,7 +363,7 @@ fn cost(row: &JobRow) -> String {
     text
 }
 
-fn lives(lives: &[LifeRow], row: &JobRow, style: &Style) -> String {
+fn incarnations(rows: &[IncarnationRow], row: &JobRow, style: &Style) -> String {
     let mut table = style.table(&[
         "INCARNATION",
         "EPOCH",
@@ -375,30 +375,30 @@ fn lives(lives: &[LifeRow], row: &JobRow, style: &Style) -> String {
         "END",
     ]);
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    for (index, life) in lives.iter().enumerate() {
-        let last = index + 1 == lives.len();
-        let from = match life.resumed_step {
+    for (index, it) in rows.iter().enumerate() {
+        let last = index + 1 == rows.len();
+        let from = match it.resumed_step {
             Some(step) => step.to_string(),
-            None if life.incarnation.0 == 1 => "start".to_owned(),
+            None if it.incarnation.0 == 1 => "start".to_owned(),
             None => "-".to_owned(),
         };
         table.add_row(vec![
-            right(life.incarnation.to_string()),
-            right(life.epoch.to_string()),
-            right(life.containers.to_string()),
-            right(life.nodes.to_string()),
+            right(it.incarnation.to_string()),
+            right(it.epoch.to_string()),
+            right(it.containers.to_string()),
+            right(it.nodes.to_string()),
             right(from),
-            Cell::new(life.started_at.map_or_else(|| "-".to_owned(), date)),
-            right(age(life.ran_s)),
-            Cell::new(end(life, row, last)),
+            Cell::new(it.started_at.map_or_else(|| "-".to_owned(), date)),
+            right(age(it.ran_s)),
+            Cell::new(end(it, row, last)),
         ]);
     }
     style.write(table)
 }
 
-fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
-    let text = match life.stop_reason {
-        Some(StopReason::Adjusted) => match life.stopped_for {
+fn end(of: &IncarnationRow, row: &JobRow, last: bool) -> String {
+    let text = match of.stop_reason {
+        Some(StopReason::Adjusted) => match of.stopped_for {
             Some(StoppedFor::Preemption) => "preempted",
             Some(StoppedFor::Hold) => "put on hold, or requeued",
             None => "adjusted",

@@ -174,7 +174,7 @@ fn the_page_of_a_job_tells_its_lives() {
         "demand": {"cpu_milli": 2000, "memory_bytes": 8u64 << 30},
         "checkpoint": {"at": "2026-11-21T10:02:00Z", "incarnation": 1, "uri": "file:///ckpt/1",
             "step": 100, "bytes": 1_572_864, "duration_ms": 900},
-        "lives": [
+        "incarnations": [
             {"incarnation": 1, "epoch": 1, "containers": 3, "nodes": 1, "requested_at": TIME,
              "started_at": TIME, "stopped_at": TIME, "ran_s": 61.0, "stop_reason": "adjusted",
              "resumed_step": null},
@@ -182,7 +182,7 @@ fn the_page_of_a_job_tells_its_lives() {
              "started_at": TIME, "stopped_at": null, "ran_s": 120.0, "stop_reason": null,
              "resumed_step": 100},
         ],
-        "lives_dropped": 0,
+        "incarnations_dropped": 0,
         "containers_timeline": drawn(1),
         "spread": {"crossing": 0.5, "works_as": 1.5},
     });
@@ -248,7 +248,7 @@ fn what_a_job_used_of_a_shared_gpu_and_what_the_driver_says_of_it() {
         "peak_bytes": 3u64 << 30, "last_milli": 250, "last_bytes": 2u64 << 30, "at": TIME,
     });
     let more = json!({
-        "demand": {}, "checkpoint": null, "lives": [], "lives_dropped": 0,
+        "demand": {}, "checkpoint": null, "incarnations": [], "incarnations_dropped": 0,
         "containers_timeline": drawn(1), "gpu": gpu,
     });
     extend(&mut value, more);

@@ -144,11 +144,11 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
         cluster.wait_completed(job);
     }
     let log = cluster.check();
-    let lives = log.iter().filter(|it| match it.event() {
+    let starts = log.iter().filter(|it| match it.event() {
         Some(Event::PartitionStarted(it)) => it.job.name() == "before",
         _ => false,
     });
-    assert_eq!(lives.count(), 1, "it was adopted");
+    assert_eq!(starts.count(), 1, "it was adopted");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, PATIENCE, poll};
-use crate::{lives, who};
+use crate::{account_commands, who};
 use dormouse_messages::Event;
 use serde_json::{Value, json};
 
@@ -210,12 +210,12 @@ fn a_tenants_key_in_a_file_of_accounts_is_the_tenants_command_line() {
 
 #[test]
 fn a_tenants_key_made_while_the_broker_runs_is_the_tenants_command_line() {
-    let mut cluster = lives::start();
+    let mut cluster = account_commands::start();
     cluster.run(&["tenant", "create", "ads"]).ok();
     for (person, role) in [("ads/alice", "submitter"), ("ads/vera", "viewer")] {
         cluster
             .run(&["account", "add", person, "--role", role])
             .ok();
     }
-    holds(&mut cluster, lives::as_person);
+    holds(&mut cluster, account_commands::as_person);
 }

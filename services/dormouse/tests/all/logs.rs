@@ -126,7 +126,7 @@ fn a_tail_with_an_end_ends(cluster: &Cluster, exported: &str) {
 fn a_follower_sees_every_line_across_a_restart() {
     let cluster = Cluster::up(1, NODE);
     let script =
-        "echo life of $DORMOUSE_INCARNATION; sleep 0.3; echo end; [ $DORMOUSE_INCARNATION = 2 ]";
+        "echo run of $DORMOUSE_INCARNATION; sleep 0.3; echo end; [ $DORMOUSE_INCARNATION = 2 ]";
     let mut document = talking("again", script, 1);
     document["retries"] = json!(1);
     cluster.submit(&document).ok();
@@ -136,7 +136,7 @@ fn a_follower_sees_every_line_across_a_restart() {
     let lines: Vec<&str> = followed.out.lines().collect();
     assert_eq!(
         lines,
-        ["life of 1", "end", "life of 2", "end"],
+        ["run of 1", "end", "run of 2", "end"],
         "{followed:?}"
     );
 }

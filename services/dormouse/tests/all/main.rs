@@ -1,5 +1,6 @@
 //! All integration tests in one binary, which is linked once.
 
+mod account_commands;
 mod architecture;
 mod archive_page;
 mod clients;
@@ -23,7 +24,6 @@ mod holders;
 mod import;
 mod jaeger;
 mod layout;
-mod lives;
 mod logs;
 mod measured;
 mod metadata;

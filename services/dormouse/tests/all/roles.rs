@@ -63,8 +63,8 @@ fn a_parameter_server_serves_workers_that_come_and_go() {
         !left.is_empty() && left.iter().all(|rank| *rank > 1),
         "{left:?}"
     );
-    let lives = log.iter().filter(
+    let starts = log.iter().filter(
         |it| matches!(it.event(), Some(Event::PartitionStarted(it)) if it.job.name() == "trained"),
     );
-    assert_eq!(lives.count(), 1, "nothing was started again");
+    assert_eq!(starts.count(), 1, "nothing was started again");
 }

@@ -121,16 +121,16 @@ fn what_a_dead_agent_ran_goes_on_elsewhere_before_its_lease_ends() {
         (cluster.programs_below("b0").len() >= 2).then_some(())
     });
     assert!(cluster.programs_below("a0").is_empty());
-    let (life, reason) = cluster.wait_event("node.fenced", |event| match event {
+    let (incarnation, reason) = cluster.wait_event("node.fenced", |event| match event {
         Event::NodeFenced(it) if it.node.as_str() == "a0" => {
             Some((it.incarnation, it.reason.clone()))
         }
         _ => None,
     });
-    assert_eq!(life, 1);
+    assert_eq!(incarnation, 1);
     assert!(reason.contains("agent died"), "{reason}");
     start_agent_with(&mut cluster, "a0", &GONE_AFTER);
-    cluster.wait_event("another life", |event| match event {
+    cluster.wait_event("another incarnation", |event| match event {
         Event::NodeJoined(it) if it.node.as_str() == "a0" && it.incarnation == 2 => Some(()),
         _ => None,
     });

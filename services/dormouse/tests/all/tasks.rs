@@ -32,7 +32,7 @@ fn once(tasks: std::ops::Range<u32>) -> BTreeMap<u32, u32> {
     tasks.map(|task| (task, 1)).collect()
 }
 
-fn lives(cluster: &Cluster, job: &str) -> usize {
+fn starts(cluster: &Cluster, job: &str) -> usize {
     let id: JobId = job.parse().expect("an id");
     let log = cluster.log();
     let started = log.iter().filter_map(|it| it.event());
@@ -109,7 +109,7 @@ fn a_set_makes_room_between_tasks() {
         .ok();
     cluster.wait_completed("ads/other");
     cluster.wait_completed("ads/set");
-    assert!(lives(&cluster, "ads/set") > 1, "it was not resized");
+    assert!(starts(&cluster, "ads/set") > 1, "it was not resized");
     assert_eq!(runs(&cluster, "set"), once(0..200), "no task was cut short");
     assert_eq!(runs(&cluster, "other"), once(0..20));
     cluster.check();
@@ -137,7 +137,7 @@ fn tasks_outlive_the_cluster_that_started_them() {
         once(0..120),
         "adopted, not started again"
     );
-    assert_eq!(lives(&cluster, "ads/set"), 1);
+    assert_eq!(starts(&cluster, "ads/set"), 1);
     cluster.check();
 }
 

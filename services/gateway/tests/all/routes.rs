@@ -203,9 +203,23 @@ fn anything() -> impl Strategy<Value = Event> {
             let (container, node) = at(it);
             exited(&container, node)
         }),
-        (1..3_u32, 0..3_u32).prop_map(|(life, rank)| resize(&model(), life, 1, &[rank], &[], 3)),
-        (1..3_u32, 0..3_u32).prop_map(|(life, rank)| resize(&model(), life, 1, &[], &[rank], 3)),
-        (1..3_u32).prop_map(|life| stop_requested(&model(), life)),
+        (1..3_u32, 0..3_u32).prop_map(|(incarnation, rank)| resize(
+            &model(),
+            incarnation,
+            1,
+            &[rank],
+            &[],
+            3
+        )),
+        (1..3_u32, 0..3_u32).prop_map(|(incarnation, rank)| resize(
+            &model(),
+            incarnation,
+            1,
+            &[],
+            &[rank],
+            3
+        )),
+        (1..3_u32).prop_map(|incarnation| stop_requested(&model(), incarnation)),
         (0..2_usize).prop_map(move |place| lost(nodes[place])),
         Just(completed(&model())),
     ]
@@ -245,8 +259,8 @@ proptest! {
             let left = leaving(&routes, "g0");
             prop_assert!(left.iter().all(|it| it.container != used.container));
         }
-        let lives: std::collections::BTreeSet<_> =
+        let incarnations: std::collections::BTreeSet<_> =
             routes.usable(&model).map(|it| it.container.incarnation).collect();
-        prop_assert!(lives.len() <= 1);
+        prop_assert!(incarnations.len() <= 1);
     }
 }

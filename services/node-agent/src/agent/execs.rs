@@ -16,7 +16,7 @@ use crate::container_plan::ContainerPlan;
 use crate::exec::attached::Attach;
 use crate::exec::{ExecAsked, Opened, Start};
 use crate::plan;
-use crate::reconcile::Life;
+use crate::reconcile::ProcessState;
 use crate::report;
 
 impl Agent {
@@ -33,7 +33,7 @@ impl Agent {
             denied.map_err(|denied| refused(denied.code, denied.reason))?;
         }
         let seen = self.core.machine().containers.get(id);
-        let is_running = seen.is_some_and(|seen| matches!(seen.life, Life::Running(_)));
+        let is_running = seen.is_some_and(|seen| matches!(seen.process, ProcessState::Running(_)));
         if !is_running || self.core.machine().fenced {
             let why = format!("{id} does not run on {node}");
             return Err(refused("not_running", why));

@@ -26,18 +26,18 @@ impl Agent {
         announced: &Announced,
     ) {
         let written = self.write_members(job, incarnation, announced);
-        let life = (job.clone(), incarnation);
+        let key = (job.clone(), incarnation);
         match written {
             Ok(true) => self.let_know(job, incarnation, announced.generation),
             Ok(false) => {}
             Err(why) => {
                 tracing::error!(%job, %incarnation, why = why.why, "its containers are not told who takes part");
-                self.core.untold(&life);
-                self.untold.insert(life, why);
+                self.core.untold(&key);
+                self.untold.insert(key, why);
                 return;
             }
         }
-        self.untold.remove(&life);
+        self.untold.remove(&key);
     }
 
     fn write_members(
@@ -104,10 +104,8 @@ impl Agent {
     }
 
     pub(super) fn told(&self, id: &ContainerId) -> Result<(), NotStarted> {
-        let life = (id.job.clone(), id.incarnation);
-        self.untold
-            .get(&life)
-            .map_or(Ok(()), |why| Err(why.clone()))
+        let key = (id.job.clone(), id.incarnation);
+        self.untold.get(&key).map_or(Ok(()), |why| Err(why.clone()))
     }
 
     /// Reports answers only to requested changes, or a job could fill the log.

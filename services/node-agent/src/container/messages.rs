@@ -25,7 +25,7 @@ pub struct Note {
     pub what: What,
 }
 
-/// An event in a container's life.
+/// An event of a container.
 #[derive(Debug)]
 pub enum What {
     Running(u32),

@@ -256,7 +256,7 @@ fn printed(folder: &Path, incarnation: u32, rank: u32) -> String {
     fs::read_to_string(logs.stdout).expect("read")
 }
 
-fn life(log: &FakeLog, incarnation: u32, ranks: u32) -> ContainerExited {
+fn run_incarnation(log: &FakeLog, incarnation: u32, ranks: u32) -> ContainerExited {
     log.append(placed(incarnation, ranks));
     log.append(start(incarnation, None));
     let ended = (0..ranks).map(|rank| log.wait_exited(&id(incarnation, rank)));
@@ -281,7 +281,7 @@ fn each_container_starts_in_a_copy_of_its_own_of_what_was_submitted() {
     let script = "[ $PWD = $DORMOUSE_WORKDIR ] && ./say.sh && cat link && ls; echo changed > say.sh; echo new > new; rm -r lib";
     log.append(admitted(job_with(workdir, script)));
     for incarnation in [1, 2] {
-        let exit = life(&log, incarnation, 2);
+        let exit = run_incarnation(&log, incarnation, 2);
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
         for rank in [0, 1] {
             let said = printed(folder.path(), incarnation, rank);
@@ -316,7 +316,7 @@ fn what_is_not_what_it_is_said_to_be_does_not_start() {
     ];
     for (incarnation, (workdir, expected)) in (1..).zip(refused) {
         log.append(admitted(job_with(workdir, "true")));
-        let exit = life(&log, incarnation, 1);
+        let exit = run_incarnation(&log, incarnation, 1);
         let why = exit.reason.unwrap_or_default();
         assert!(why.contains(expected), "{expected}: {why}");
     }
@@ -337,7 +337,7 @@ fn what_is_cached_survives_the_agent_and_not_the_machine_and_goes_when_it_is_old
             fs::write(place.join("a"), "torn").expect("written");
         }
         let agent = Running::with_code(&log, config(folder.path()), store.clone());
-        life(&log, incarnation, 1);
+        run_incarnation(&log, incarnation, 1);
         agent.stop().expect("left in order");
         assert_eq!(printed(folder.path(), incarnation, 0), "1");
         assert_eq!(store.read.load(Ordering::Relaxed), fetched);
@@ -376,7 +376,7 @@ fn a_contained_job_owns_its_copy_and_sees_no_cache() {
     );
     let _agent = Running::with_code(&log, config, store);
     log.append(admitted(job_with(workdir, &script)));
-    let exit = life(&log, 1, 1);
+    let exit = run_incarnation(&log, 1, 1);
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     let said = printed(folder.path(), 1, 0);
     assert!(
@@ -397,7 +397,7 @@ fn a_docker_container_starts_in_its_copy() {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, store) = (FakeLog::default(), Arc::new(Store::default()));
     let workdir = store.put("ads", packed(&[file("run", "cat d/a"), file("d/a", "1")]));
-    for (life_number, contain) in [(1, None), (2, Some(Contain::default()))] {
+    for (incarnation, contain) in [(1, None), (2, Some(Contain::default()))] {
         if contain.is_some() && !Contain::is_possible() {
             return skipped("not root");
         }
@@ -410,11 +410,11 @@ fn a_docker_container_starts_in_its_copy() {
         let agent = Running::with_code(&log, config, store.clone());
         let script = "sh ./run && echo more > d/b && rm run && pwd";
         log.append(admitted(job_with(workdir.clone(), script)));
-        let exit = life(&log, life_number, 1);
+        let exit = run_incarnation(&log, incarnation, 1);
         agent.stop().expect("left in order");
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
-        let said = printed(folder.path(), life_number, 0);
-        let own = format!("ads/lr/{life_number}/0/code\n");
+        let said = printed(folder.path(), incarnation, 0);
+        let own = format!("ads/lr/{incarnation}/0/code\n");
         assert!(said.starts_with("1/") && said.ends_with(&own), "{said}");
     }
 }

@@ -143,7 +143,7 @@ fn containers_start_save_stop_and_are_removed() {
         return;
     }
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
-    let config = config(folder.path(), "life");
+    let config = config(folder.path(), "whole");
     let agent = Running::start(&log, config.clone(), false);
     let script = r#"trap 'echo "{\"step\":3,\"bytes\":2}" >$DORMOUSE_CHECKPOINT_DIR/checkpoint.json; exit 0' TERM
         echo "{\"step\":1}" >>$DORMOUSE_PROGRESS

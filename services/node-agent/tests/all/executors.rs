@@ -119,7 +119,7 @@ fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u3
     log.append(placed(second, after));
     log.append(start(second, Some(&saved.uri)));
     // Loading frameworks again takes time.
-    log.wait("progress of the second life", |event| match event {
+    log.wait("progress of the second incarnation", |event| match event {
         Event::Progress(it) if it.incarnation.0 == second => Some(()),
         _ => None,
     });
@@ -221,11 +221,11 @@ fn mxnet_with_published_ports_is_resized_from_2_to_3() {
 }
 
 /// Connecting ranks would run a stranger's code.
-fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
+fn fails_beside_a_stranger(executor: Executor, module: &str, incarnation: u32) {
     let Some(python) = python_with(module) else {
         return;
     };
-    let port = 21_000 + 100 * u16::try_from(life).expect("small");
+    let port = 21_000 + 100 * u16::try_from(incarnation).expect("small");
     let stranger = std::net::TcpListener::bind(("0.0.0.0", port)).expect("bound");
     stranger.set_nonblocking(true).expect("set");
     let folder = tempfile::tempdir().expect("a folder");
@@ -234,15 +234,15 @@ fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
     let mut spec = trainer(executor, "none.py");
     spec.command.start = ["touch", "ran"].map(str::to_owned).into();
     log.append(admitted(spec));
-    log.append(placed(life, 2));
-    log.append(start(life, None));
-    let _end = EndOnDrop(log.clone(), folder.path().to_owned(), vec![life]);
-    let exit = log.wait_exited(&id(life, 0));
+    log.append(placed(incarnation, 2));
+    log.append(start(incarnation, None));
+    let _end = EndOnDrop(log.clone(), folder.path().to_owned(), vec![incarnation]);
+    let exit = log.wait_exited(&id(incarnation, 0));
     assert!(
         !matches!(exit.exit_code, Some(0)) && !exit.evicted,
         "{exit:?}"
     );
-    let logs = dormouse_node_agent::logs_path(folder.path(), &id(life, 0)).expect("logs");
+    let logs = dormouse_node_agent::logs_path(folder.path(), &id(incarnation, 0)).expect("logs");
     let said = std::fs::read_to_string(logs.stderr).expect("read");
     assert!(
         said.contains("whether another program holds the port"),
@@ -250,8 +250,8 @@ fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
     );
     // As the checkpointer does.
     let asked = Instant::now();
-    log.append(stop(life));
-    log.wait_exited(&id(life, 1));
+    log.append(stop(incarnation));
+    log.wait_exited(&id(incarnation, 1));
     assert!(asked.elapsed() < Duration::from_secs(15));
     let connected = stranger.accept().map(|(_, address)| address);
     assert!(connected.is_err(), "{connected:?}");
@@ -261,7 +261,7 @@ fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
     );
     let ran = folder
         .path()
-        .join(format!("nodes/n0/containers/ads/lr/{life}/1/ran"));
+        .join(format!("nodes/n0/containers/ads/lr/{incarnation}/1/ran"));
     assert!(!ran.exists());
     agent.stop().expect("left in order");
 }

@@ -96,7 +96,7 @@ fn what_a_job_prints_is_read_only_from_a_regular_file() {
 }
 
 #[test]
-fn a_link_in_place_of_the_next_life_s_folder_is_not_entered() {
+fn a_link_in_place_of_the_next_incarnation_s_folder_is_not_entered() {
     let folder = tempfile::tempdir().expect("a folder");
     let other = folder.path().join("checkpoints/other/job/1");
     fs::create_dir_all(&other).expect("made");
@@ -228,11 +228,11 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
             ..config(data.path())
         };
         let agent = Running::start(&log, config, true);
-        for (life, (what, spec)) in (1..).zip(&table) {
+        for (incarnation, (what, spec)) in (1..).zip(&table) {
             log.append(admitted(spec.clone()));
-            log.append(placed(life, 1));
-            log.append(start(life, None));
-            let exit = log.wait_exited(&id(life, 0));
+            log.append(placed(incarnation, 1));
+            log.append(start(incarnation, None));
+            let exit = log.wait_exited(&id(incarnation, 0));
             println!("{what}, contained: {is_contained}: {exit:?}");
             assert!(!exit.evicted, "{what}: {exit:?}");
             // With limits, a program short of memory may also exit by itself.

@@ -7,7 +7,9 @@ use crate::common::*;
 use dormouse_agent_core::Exit;
 use dormouse_messages::events::ResizeCause;
 use dormouse_messages::{ContainerId, Event, Fold, Incarnation, Rank, Sequence};
-use dormouse_node_agent::reconcile::{Action, Effect, Life, Machine, Observed, apply, reconcile};
+use dormouse_node_agent::reconcile::{
+    Action, Effect, Machine, Observed, ProcessState, apply, reconcile,
+};
 use dormouse_node_agent::state::{AgentState, Announced, Want};
 use proptest::prelude::*;
 
@@ -67,8 +69,8 @@ impl World {
 
     fn run(&mut self) {
         for (id, seen) in &mut self.machine.containers {
-            if seen.life == Life::Starting {
-                seen.life = Life::Running(7);
+            if seen.process == ProcessState::Starting {
+                seen.process = ProcessState::Running(7);
                 self.events.push(started(id));
             }
         }
@@ -78,7 +80,7 @@ impl World {
 
     fn end(&mut self, rank: u32) -> Vec<Action> {
         let seen = self.machine.containers.get_mut(&id(1, rank));
-        seen.expect("it is there").life = Life::Ended(Exit::default());
+        seen.expect("it is there").process = ProcessState::Ended(Exit::default());
         let mut actions = self.when([]);
         let is_exit = |action: &Action| matches!(action, Action::TellExited(..));
         assert!(actions.iter().any(is_exit), "{actions:?}");
@@ -124,7 +126,7 @@ fn stopped_of(actions: &[Action]) -> Vec<u32> {
 const ADJUSTED: ResizeCause = ResizeCause::Adjusted;
 
 #[test]
-fn what_is_added_to_a_life_starts_when_that_is_requested_and_is_told_when_it_has_joined() {
+fn what_is_added_to_a_partition_starts_when_that_is_requested_and_is_told_when_it_has_joined() {
     let mut world = World::given(elastic(&["true"]));
     let added = placed_more(1, &[(2, NODE), (3, "n1")]);
     assert_eq!(world.when([joined_as("n1"), added]), [], "placed alone");
@@ -236,8 +238,8 @@ fn an_agent_that_has_no_member_knows_those_of_the_others_when_one_joins() {
     assert_eq!(job.partitions[&Incarnation(1)].gang.len(), 2);
     let next = [stop(1), placed_on(2, &["n1"]), start(2, None)];
     let state = fold(&[world.events, next.into()].concat());
-    let lives: Vec<_> = state.jobs[&self::job()].partitions.keys().collect();
-    assert_eq!(lives, [&Incarnation(2)]);
+    let incarnations: Vec<_> = state.jobs[&self::job()].partitions.keys().collect();
+    assert_eq!(incarnations, [&Incarnation(2)]);
     let over = [Event::from(dormouse_messages::events::JobCompleted {
         job: self::job(),
         reason: String::new(),
@@ -331,17 +333,17 @@ fn ranks() -> impl Strategy<Value = Vec<u32>> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (generation, life) = (1..7_u32, 1..3_u32);
+    let (generation, incarnation) = (1..7_u32, 1..3_u32);
     let place = (0..6_u32, prop::bool::ANY);
     let change = (generation.clone(), ranks(), ranks(), ranks());
     prop_oneof![
-        2 => life.clone().prop_map(|it| Step::Log(placed(it, 2))),
-        3 => life.clone().prop_map(|it| Step::Log(start(it, None))),
-        1 => life.clone().prop_map(|it| Step::Log(stop(it))),
-        4 => (life.clone(), place).prop_map(|(it, (rank, here))| {
+        2 => incarnation.clone().prop_map(|it| Step::Log(placed(it, 2))),
+        3 => incarnation.clone().prop_map(|it| Step::Log(start(it, None))),
+        1 => incarnation.clone().prop_map(|it| Step::Log(stop(it))),
+        4 => (incarnation.clone(), place).prop_map(|(it, (rank, here))| {
             Step::Log(placed_more(it, &[(rank, if here { NODE } else { "n1" })]))
         }),
-        1 => (life, ranks()).prop_map(|(it, ranks)| Step::Log(taken_back(it, &ranks))),
+        1 => (incarnation, ranks()).prop_map(|(it, ranks)| Step::Log(taken_back(it, &ranks))),
         6 => change.prop_map(|(it, join, leave, stay)| {
             Step::Log(resize(it, &join, &leave, &stay, ADJUSTED))
         }),
@@ -349,7 +351,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (generation, ranks(), prop::bool::ANY).prop_map(|(it, ranks, died)| {
             Step::Log(resized(it, &ranks, if died { ResizeCause::Lost } else { ADJUSTED }))
         }),
-        1 => (1..4_u64).prop_map(|life| Step::Log(lost(life))),
+        1 => (1..4_u64).prop_map(|it| Step::Log(lost(it))),
         6 => (0..8_usize).prop_map(Step::Up),
         4 => (0..8_usize).prop_map(Step::Down),
         1 => Just(Step::Fence),
@@ -374,8 +376,8 @@ fn asked(events: &[Event]) -> Asked {
         match event {
             Event::PlacementDecided(it) => placed.extend(it.create.iter().map(|it| it.container())),
             Event::PartitionStartRequested(it) => {
-                let life = placed.iter().filter(|id| id.incarnation == it.incarnation);
-                asked.starts.extend(life.cloned());
+                let own = placed.iter().filter(|id| id.incarnation == it.incarnation);
+                asked.starts.extend(own.cloned());
             }
             Event::PartitionResizeRequested(it) => {
                 asked.starts.extend(of(it.incarnation, &it.join));
@@ -384,11 +386,11 @@ fn asked(events: &[Event]) -> Asked {
                 asked.stops.extend(of(it.incarnation, &it.ranks));
             }
             Event::PartitionStopRequested(it) => {
-                let life = asked
+                let own = asked
                     .starts
                     .iter()
                     .filter(|id| id.incarnation == it.incarnation);
-                asked.stops.extend(life.cloned().collect::<Vec<_>>());
+                asked.stops.extend(own.cloned().collect::<Vec<_>>());
             }
             _ => {}
         }
@@ -429,14 +431,14 @@ fn act(events: &mut Vec<Event>, machine: &mut Machine, done: &mut Done) {
                 Action::Do(Effect::Stop(id)) => {
                     assert!(asked.stops.contains(&id), "{id} is stopped unasked");
                 }
-                Action::Do(Effect::Announce(_, life, it)) => {
-                    let before = done.told.insert(life, it.clone());
+                Action::Do(Effect::Announce(_, incarnation, it)) => {
+                    let before = done.told.insert(incarnation, it.clone());
                     let before = before.map_or(0, |before| before.generation);
                     assert!(it.generation >= before, "generation {before}, then {it:?}");
                 }
                 Action::TellStarted(id, _) => events.push(started(&id)),
                 Action::TellExited(id, ..) => events.push(exited(&id)),
-                Action::Join(life, _) => events.push(joined(life)),
+                Action::Join(incarnation, _) => events.push(joined(incarnation)),
                 _ => {}
             }
         }
@@ -462,11 +464,11 @@ proptest! {
                 Step::Log(event) => events.push(event),
                 Step::Up(place) => {
                     if let Some(seen) = at(place).and_then(|id| machine.containers.get_mut(id))
-                        && seen.life == Life::Starting { seen.life = Life::Running(1); }
+                        && seen.process == ProcessState::Starting { seen.process = ProcessState::Running(1); }
                 }
                 Step::Down(place) => {
                     if let Some(seen) = at(place).and_then(|id| machine.containers.get_mut(id)) {
-                        seen.life = Life::Ended(Exit::default());
+                        seen.process = ProcessState::Ended(Exit::default());
                     }
                 }
                 Step::Fence => machine.fenced = true,
@@ -475,8 +477,8 @@ proptest! {
                 }
                 Step::Crash => {
                     let found = machine.containers.iter().map(|(id, seen)| {
-                        let life = if seen.life == Life::Starting { Life::Running(1) } else { seen.life.clone() };
-                        (id.clone(), Observed::new(seen.request, life))
+                        let process = if seen.process == ProcessState::Starting { ProcessState::Running(1) } else { seen.process.clone() };
+                        (id.clone(), Observed::new(seen.request, process))
                     });
                     machine = Machine { containers: found.collect(), ..Machine::default() };
                 }

@@ -26,7 +26,7 @@ pub fn own_address() -> Option<String> {
 }
 
 /// Keeps the ports of parallel tests apart.
-const LIFE: u32 = 51;
+const INCARNATION: u32 = 51;
 
 fn config(folder: &Path, node: &str, cluster: &str, address: &str) -> AgentConfig {
     let node = node.parse().expect("valid");
@@ -128,11 +128,11 @@ fn a_gang_of_two_nodes_talks_over_published_ports() {
         });
     }
     log.append(admitted(python(Network::Published, TALK)));
-    log.append(placed_on(LIFE, &["n0", "n1"]));
-    log.append(start(LIFE, None));
+    log.append(placed_on(INCARNATION, &["n0", "n1"]));
+    log.append(start(INCARNATION, None));
     for (rank, config) in (0..).zip(&configs) {
-        let exit = log.wait_exited(&id(LIFE, rank));
-        let said = printed(config, LIFE, rank);
+        let exit = log.wait_exited(&id(INCARNATION, rank));
+        let said = printed(config, INCARNATION, rank);
         let ended = (exit.exit_code, said.trim());
         assert_eq!(ended, (Some(0), "0 1"), "{exit:?}");
     }
@@ -155,7 +155,7 @@ while True:
 
 #[test]
 fn nobody_takes_the_port_of_another_container() {
-    const LIFE: u32 = 71;
+    const INCARNATION: u32 = 71;
     if !engine() {
         return;
     }
@@ -163,11 +163,11 @@ fn nobody_takes_the_port_of_another_container() {
     let config = config(folder.path(), NODE, "port", "127.0.0.1");
     let agent = Running::start(&log, config.clone(), false);
     log.append(admitted(python(Network::Published, TAKE)));
-    log.append(placed(LIFE, 2));
-    log.append(start(LIFE, None));
+    log.append(placed(INCARNATION, 2));
+    log.append(start(INCARNATION, None));
     let until = Instant::now() + Duration::from_secs(20);
-    while (0..2).any(|rank| !printed(&config, LIFE, rank).contains("listens")) {
-        let said = [0, 1].map(|rank| printed(&config, LIFE, rank));
+    while (0..2).any(|rank| !printed(&config, INCARNATION, rank).contains("listens")) {
+        let said = [0, 1].map(|rank| printed(&config, INCARNATION, rank));
         assert!(Instant::now() < until, "{said:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -176,9 +176,9 @@ fn nobody_takes_the_port_of_another_container() {
     let mut peer = TcpStream::connect(taken).expect("published");
     peer.read_to_string(&mut said).expect("an answer");
     assert_eq!(said, "1");
-    log.append(stop(LIFE));
+    log.append(stop(INCARNATION));
     for rank in 0..2 {
-        log.wait_exited(&id(LIFE, rank));
+        log.wait_exited(&id(INCARNATION, rank));
     }
     agent.stop().expect("left in order");
 }

@@ -119,7 +119,7 @@ fn job_with(python: Python, script: &str) -> JobSpec {
     }
 }
 
-fn life(log: &FakeLog, incarnation: u32, ranks: u32) -> ContainerExited {
+fn run_incarnation(log: &FakeLog, incarnation: u32, ranks: u32) -> ContainerExited {
     log.append(placed(incarnation, ranks));
     log.append(start(incarnation, None));
     let ended = (0..ranks).map(|rank| log.wait_exited(&id(incarnation, rank)));
@@ -137,7 +137,7 @@ fn a_node_makes_an_environment_once_and_its_programs_come_first() {
     log.append(admitted(job_with(python, script)));
     let agent = Running::start(&log, index.config(), false);
     for incarnation in [1, 2] {
-        let exit = life(&log, incarnation, 2);
+        let exit = run_incarnation(&log, incarnation, 2);
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
         for rank in [0, 1] {
             let bin = format!("{}\n", place.join("bin").display());
@@ -175,14 +175,14 @@ fn why_there_is_no_environment_is_the_reason_and_nothing_half_made_is_used() {
     for (incarnation, (python, expected)) in (1..).zip(refused) {
         let place = index.layout().environment("ads", &python);
         log.append(admitted(job_with(python, "say")));
-        let exit = life(&log, incarnation, 1);
+        let exit = run_incarnation(&log, incarnation, 1);
         let why = exit.reason.unwrap_or_default();
         assert!(why.contains(expected), "{expected}: {why}");
         assert!(!place.exists());
     }
     index.put("2.0");
     log.append(admitted(job_with(packages(&["say==2.0"]), "say")));
-    let exit = life(&log, 4, 1);
+    let exit = run_incarnation(&log, 4, 1);
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert_eq!(index.printed(4, 0), "say 2.0\n");
 }
@@ -205,7 +205,7 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     );
     let _agent = Running::start(&log, config, false);
     log.append(admitted(job_with(python.clone(), &script)));
-    let exit = life(&log, 1, 1);
+    let exit = run_incarnation(&log, 1, 1);
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert_eq!(index.printed(1, 0), "say 1.0\nkept\nunseen\n");
     assert!(!index.ran().exists(), "the package's code ran as the agent");
@@ -235,11 +235,11 @@ fn what_its_tenant_may_not_read_is_not_installed() {
     let log = FakeLog::default();
     let _agent = Running::start(&log, index.contained(), false);
     log.append(admitted(job_with(packages(&["say==2.0"]), "say")));
-    let exit = life(&log, 1, 1);
+    let exit = run_incarnation(&log, 1, 1);
     let why = exit.reason.unwrap_or_default();
     assert!(why.contains("cannot be made") && !exit.evicted, "{why}");
     log.append(admitted(job_with(python, "say; env")));
-    let exit = life(&log, 2, 1);
+    let exit = run_incarnation(&log, 2, 1);
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert!(index.printed(2, 0).starts_with("say 1.0\n"));
     assert!(!canary.exists());
@@ -252,7 +252,7 @@ fn a_docker_container_has_its_environment() {
     }
     let Some(index) = Index::new() else { return };
     let log = FakeLog::default();
-    for (life_number, contain) in [(1, None), (2, Some(Contain::default()))] {
+    for (incarnation, contain) in [(1, None), (2, Some(Contain::default()))] {
         if contain.is_some() && !Contain::is_possible() {
             return skipped("not root");
         }
@@ -265,10 +265,10 @@ fn a_docker_container_has_its_environment() {
         let agent = Running::start(&log, config, false);
         let script = "say; touch $VIRTUAL_ENV/new || echo kept";
         log.append(admitted(job_with(packages(&["say==1.0"]), script)));
-        let exit = life(&log, life_number, 1);
+        let exit = run_incarnation(&log, incarnation, 1);
         agent.stop().expect("left in order");
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
-        assert_eq!(index.printed(life_number, 0), "say 1.0\nkept\n");
+        assert_eq!(index.printed(incarnation, 0), "say 1.0\nkept\n");
     }
 }
 

@@ -4,7 +4,7 @@ use crate::common::*;
 use dormouse_agent_core::Exit;
 use dormouse_messages::{Event, Fold};
 use dormouse_node_agent::reconcile::{
-    Action, Effect, Ending, FENCED, Life, Machine, Observed, apply, reconcile,
+    Action, Effect, Ending, FENCED, Machine, Observed, ProcessState, apply, reconcile,
 };
 use dormouse_node_agent::state::{AgentState, Known, Want};
 use proptest::prelude::*;
@@ -34,9 +34,9 @@ fn settle(state: &AgentState, machine: &mut Machine) -> Vec<Action> {
     }
 }
 
-fn member(life: u64) -> Machine {
+fn member(incarnation: u64) -> Machine {
     Machine {
-        joined: Some(life),
+        joined: Some(incarnation),
         ..Machine::default()
     }
 }
@@ -96,11 +96,11 @@ fn what_the_log_does_not_know_is_told() {
         ..Exit::default()
     };
     let seen = [
-        (id(1, 0), Life::Running(77)),
-        (id(1, 1), Life::Ended(exit.clone())),
+        (id(1, 0), ProcessState::Running(77)),
+        (id(1, 1), ProcessState::Ended(exit.clone())),
     ];
     machine.containers = seen
-        .map(|(id, life)| (id, Observed::new(sequence(4), life)))
+        .map(|(id, process)| (id, Observed::new(sequence(4), process)))
         .into();
     let told = [
         Action::TellStarted(id(1, 0), 77),
@@ -118,7 +118,7 @@ fn orders_are_passed_on_once_and_again_to_an_agent_that_starts() {
     );
     let running = || {
         let mut machine = member(1);
-        let seen = Observed::new(sequence(4), Life::Running(77));
+        let seen = Observed::new(sequence(4), ProcessState::Running(77));
         machine.containers.insert(id(1, 0), seen);
         machine
     };
@@ -152,9 +152,10 @@ fn a_stop_stops_and_one_that_never_started_has_exited() {
         [start(1, None), started(&id(1, 0)), stop(1)],
     ));
     let mut machine = member(1);
-    machine
-        .containers
-        .insert(id(1, 0), Observed::new(sequence(4), Life::Running(7)));
+    machine.containers.insert(
+        id(1, 0),
+        Observed::new(sequence(4), ProcessState::Running(7)),
+    );
     let actions = settle(&state, &mut machine);
     assert_eq!(actions[0], Action::Do(Effect::Stop(id(1, 0))));
     assert!(matches!(&actions[1], Action::TellExited(it, _, _) if *it == id(1, 1)));
@@ -166,9 +167,10 @@ fn every_member_is_asked_to_save_once() {
     let state = fold(&events);
     let mut machine = member(1);
     for rank in [0, 1] {
-        machine
-            .containers
-            .insert(id(1, rank), Observed::new(sequence(4), Life::Running(7)));
+        machine.containers.insert(
+            id(1, rank),
+            Observed::new(sequence(4), ProcessState::Running(7)),
+        );
     }
     let actions = settle(&state, &mut machine);
     let saves = actions
@@ -186,9 +188,10 @@ fn an_older_incarnation_goes_before_the_newer_comes() {
         [start(1, None), placed(2, 1), start(2, None)],
     ));
     let mut machine = member(1);
-    machine
-        .containers
-        .insert(id(1, 0), Observed::new(sequence(4), Life::Running(7)));
+    machine.containers.insert(
+        id(1, 0),
+        Observed::new(sequence(4), ProcessState::Running(7)),
+    );
     let actions = settle(&state, &mut machine);
     assert!(
         actions
@@ -200,7 +203,11 @@ fn an_older_incarnation_goes_before_the_newer_comes() {
             .iter()
             .any(|action| matches!(action, Action::Do(Effect::Start(..))))
     );
-    machine.containers.get_mut(&id(1, 0)).expect("there").life = Life::Ended(Exit::default());
+    machine
+        .containers
+        .get_mut(&id(1, 0))
+        .expect("there")
+        .process = ProcessState::Ended(Exit::default());
     let actions = settle(&state, &mut machine);
     assert!(actions.contains(&Action::Do(Effect::Start(id(2, 0), sequence(6)))));
 }
@@ -213,9 +220,10 @@ fn a_fenced_agent_ends_everything_and_joins_when_it_is_gone() {
     ));
     let mut machine = member(1);
     for rank in [0, 1] {
-        machine
-            .containers
-            .insert(id(1, rank), Observed::new(sequence(4), Life::Running(7)));
+        machine.containers.insert(
+            id(1, rank),
+            Observed::new(sequence(4), ProcessState::Running(7)),
+        );
     }
     machine.fenced = true;
     let evictions = [0, 1].map(|rank| Action::Do(Effect::Evict(id(1, rank), FENCED.to_owned())));
@@ -224,7 +232,7 @@ fn a_fenced_agent_ends_everything_and_joins_when_it_is_gone() {
     assert_eq!(settle(&state, &mut machine), []);
     for seen in machine.containers.values_mut() {
         assert_eq!(seen.ending, Ending::Evicting);
-        seen.life = Life::Ended(Exit::evicted(FENCED.to_owned()));
+        seen.process = ProcessState::Ended(Exit::evicted(FENCED.to_owned()));
     }
     let actions = settle(&state, &mut machine);
     assert_eq!(actions.last(), Some(&Action::Join(2, vec![])));
@@ -232,7 +240,7 @@ fn a_fenced_agent_ends_everything_and_joins_when_it_is_gone() {
 }
 
 #[test]
-fn a_loss_of_a_former_life_concerns_nobody() {
+fn a_loss_of_a_former_incarnation_concerns_nobody() {
     let state = fold(&with(
         admitted_and_placed(),
         [start(1, None), joined(2), lost(1)],
@@ -304,7 +312,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => incarnation.clone().prop_map(|it| Step::Log(start(it, None))),
         2 => incarnation.clone().prop_map(|it| Step::Log(stop(it))),
         2 => incarnation.prop_map(|it| Step::Log(save(it))),
-        1 => (1..4_u64).prop_map(|life| Step::Log(lost(life))),
+        1 => (1..4_u64).prop_map(|it| Step::Log(lost(it))),
         6 => (0..8_usize).prop_map(Step::Up),
         4 => (0..8_usize).prop_map(Step::Down),
         1 => Just(Step::Fence),
@@ -349,7 +357,7 @@ fn act(
                     assert!(!told, "the exit of {id} is told twice");
                     events.push(exited(&id));
                 }
-                Action::Join(life, _) => events.push(joined(life)),
+                Action::Join(incarnation, _) => events.push(joined(incarnation)),
                 _ => {}
             }
         }
@@ -388,11 +396,11 @@ proptest! {
                 Step::Up(at) | Step::Down(at) if live.is_empty() => { let _ = at; }
                 Step::Up(at) => {
                     let seen = machine.containers.get_mut(&live[at % live.len()]).expect("live");
-                    if seen.life == Life::Starting { seen.life = Life::Running(1); }
+                    if seen.process == ProcessState::Starting { seen.process = ProcessState::Running(1); }
                 }
                 Step::Down(at) => {
                     let seen = machine.containers.get_mut(&live[at % live.len()]).expect("live");
-                    seen.life = Life::Ended(Exit::default());
+                    seen.process = ProcessState::Ended(Exit::default());
                 }
                 Step::Fence => machine.fenced = true,
                 Step::Lease => {
@@ -401,8 +409,8 @@ proptest! {
                 // A successor finds unforgotten containers.
                 Step::Crash => {
                     let found = machine.containers.iter().map(|(id, seen)| {
-                        let life = if seen.life == Life::Starting { Life::Running(1) } else { seen.life.clone() };
-                        (id.clone(), Observed::new(seen.request, life))
+                        let process = if seen.process == ProcessState::Starting { ProcessState::Running(1) } else { seen.process.clone() };
+                        (id.clone(), Observed::new(seen.request, process))
                     });
                     machine = Machine { containers: found.collect(), ..Machine::default() };
                 }
@@ -413,7 +421,7 @@ proptest! {
                 .map(|(id, _)| id.incarnation).collect();
             prop_assert!(running.len() <= 1, "{running:?} run at once");
         }
-        for seen in machine.containers.values_mut() { seen.life = Life::Ended(Exit::default()); }
+        for seen in machine.containers.values_mut() { seen.process = ProcessState::Ended(Exit::default()); }
         (machine.fenced, machine.joined) = (false, None);
         act(&mut events, &mut machine, &mut starts);
         let state = fold(&events);

@@ -64,7 +64,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     );
 
     let (stop_agent, agent) = start_agent(&config, &log);
-    let is_join = |life| move |event: &Event| matches!(event, Event::NodeJoined(it) if it.incarnation == life);
+    let is_join = |incarnation| move |event: &Event| matches!(event, Event::NodeJoined(it) if it.incarnation == incarnation);
     wait(&log, "join", is_join(1)).await;
     let script = "while :; do sleep 0.05; done";
     append(&log, admitted(spec(&["/bin/sh", "-c", script]))).await;

@@ -13,7 +13,7 @@ use crate::states::StartError;
 /// Options of a service.
 #[derive(Clone)]
 pub struct ServiceOptions {
-    /// Time from an active copy's last sign of life to its replacement.
+    /// Time from an active copy's last message to its replacement.
     pub lease_ttl: Duration,
     /// True if the lease chooses the active copy. Otherwise all copies are active and conflict, safely.
     pub lease: bool,

@@ -18,7 +18,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 22;
+    const VERSION: u32 = 23;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);

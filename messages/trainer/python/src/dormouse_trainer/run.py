@@ -56,7 +56,7 @@ class Verdict(NamedTuple):
 
 
 class Run:
-    """One life of this process in its job.
+    """One run of this process in its job.
 
     `save_every`: also save each so many steps (0: only when asked). `agree_every`: ranks agree each so many
     steps. `shards`: every rank writes its own files of a checkpoint, not the chief alone. `signals`: False
@@ -87,7 +87,7 @@ class Run:
         self.elastic = Elastic(self)
         #: The checkpoint that this run goes on from, if any.
         self.resumed: Optional[Checkpoint] = None
-        # Who joins a life in its middle gets the chief's state; what that life began from may be gone.
+        # Who joins an incarnation in its middle gets the chief's state; what that incarnation began from may be gone.
         if self.place.resume_from and not self.place.generation:
             self.resumed = read(self.place.resume_from)
         #: Steps done; with an elastic batch, steps of the smallest batch.

@@ -76,16 +76,16 @@ pub fn doubles(job: &str, record: &[Line], still: &[Still]) -> Vec<String> {
 
 /// Finds nodes with more containers than capacity.
 pub fn crowded(records: &BTreeMap<String, Vec<Line>>) -> Vec<String> {
-    let mut lives = BTreeMap::new();
+    let mut spans = BTreeMap::new();
     for (job, record) in records {
         for line in record {
             let key = (job, line.token, line.rank, &line.node);
-            let life = lives.entry(key).or_insert((line.up, line.up));
-            life.1 = line.up;
+            let span = spans.entry(key).or_insert((line.up, line.up));
+            span.1 = line.up;
         }
     }
     let mut changes: BTreeMap<&String, Vec<(f64, i32)>> = BTreeMap::new();
-    for ((_, _, _, node), (from, until)) in &lives {
+    for ((_, _, _, node), (from, until)) in &spans {
         let changes = changes.entry(node).or_default();
         changes.extend([(*from, 1), (*until, -1)]);
     }

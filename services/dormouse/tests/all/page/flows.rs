@@ -112,7 +112,7 @@ fn jobs_are_searched_and_explained(browser: &Browser) {
     browser.press(&first);
     browser.wait(&format!("document.querySelectorAll('.jobs tbody tr').length === 1 && document.querySelector('.jobs tbody a').textContent === '{first}'"));
     browser.click(".jobs tbody a");
-    browser.wait("document.querySelectorAll('#details .lives .life').length > 0");
+    browser.wait("document.querySelectorAll('#details .incarnations .incarnation').length > 0");
     browser.click("#details [data-key=why]");
     browser.wait("document.querySelector('#details .code')");
     browser.picture("explained");
@@ -178,7 +178,9 @@ fn everybody_can_use_it(browser: &Browser, axe: &str, url: &str) {
             let wide = browser.value("document.documentElement.scrollWidth - innerWidth");
             assert!(wide.as_i64() <= Some(0), "{width}: {wide} too wide");
             browser.click(".jobs tbody a");
-            browser.wait("document.querySelectorAll('#details .lives .life').length > 0");
+            browser.wait(
+                "document.querySelectorAll('#details .incarnations .incarnation').length > 0",
+            );
             browser.picture(&format!("{width}-{theme:?}-job"));
             assert_eq!(browser.audit(axe), [""; 0], "{width} {theme:?}, a job");
             browser.click("[data-key=nodes-table]");

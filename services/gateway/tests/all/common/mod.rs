@@ -57,13 +57,13 @@ pub fn joined(name: &str, address: &str) -> Event {
     joined_again(name, address, 1)
 }
 
-pub fn joined_again(name: &str, address: &str, life: u64) -> Event {
+pub fn joined_again(name: &str, address: &str, incarnation: u64) -> Event {
     Event::from(NodeJoined {
         node: node(name),
         capacity: Amounts::new(),
         labels: Default::default(),
         gpus: Vec::new(),
-        incarnation: life,
+        incarnation: incarnation,
         running: Vec::new(),
         address: address.to_owned(),
         runtime: "process".to_owned(),

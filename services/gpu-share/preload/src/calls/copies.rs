@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::life::waited;
+use super::contexts::waited;
 use crate::state::gated;
 use crate::symbols::{Address, Handle, Result};
 

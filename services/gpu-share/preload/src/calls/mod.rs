@@ -1,5 +1,5 @@
 //! Replacements of the driver's functions: equal names and signatures. `launches`, `copies`, `sets` and
-//! `shapes` pass the gate; `allocations` and `reports` handle memory, `life` contexts and waits.
+//! `shapes` pass the gate; `allocations` and `reports` handle memory, `contexts` contexts and waits.
 
 use crate::symbols::Symbol;
 
@@ -39,9 +39,9 @@ macro_rules! ours {
 }
 
 pub mod allocations;
+pub mod contexts;
 pub mod copies;
 pub mod launches;
-pub mod life;
 pub mod reports;
 pub mod sets;
 pub mod shapes;
@@ -52,7 +52,7 @@ pub static LISTS: [&[&Symbol]; 8] = [
     shapes::ALL,
     sets::ALL,
     allocations::ALL,
-    life::ALL,
+    contexts::ALL,
     reports::ALL,
     reports::nvml::ALL,
 ];

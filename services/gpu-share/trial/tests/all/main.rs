@@ -4,8 +4,8 @@
 mod calls;
 mod common;
 mod cost;
+mod deaths;
 mod histories;
-mod lives;
 mod lookups;
 mod memory;
 mod shares;

@@ -111,9 +111,9 @@ impl FakeLog {
     }
 
     #[track_caller]
-    pub fn wait_joined(&self, life: u64) -> NodeJoined {
+    pub fn wait_joined(&self, incarnation: u64) -> NodeJoined {
         self.wait("node.joined", |event| match event {
-            Event::NodeJoined(event) if event.incarnation == life => Some((**event).clone()),
+            Event::NodeJoined(event) if event.incarnation == incarnation => Some((**event).clone()),
             _ => None,
         })
     }

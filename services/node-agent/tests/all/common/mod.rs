@@ -327,30 +327,30 @@ pub fn until(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-pub fn lost(life: u64) -> Event {
+pub fn lost(incarnation: u64) -> Event {
     NodeLost {
         node: node(),
-        incarnation: life,
+        incarnation: incarnation,
         last_seen: Timestamp::default(),
     }
     .into()
 }
 
-pub fn joined(life: u64) -> Event {
-    joined_of(NODE, life)
+pub fn joined(incarnation: u64) -> Event {
+    joined_of(NODE, incarnation)
 }
 
 pub fn joined_as(node: &str) -> Event {
     joined_of(node, 1)
 }
 
-fn joined_of(node: &str, life: u64) -> Event {
+fn joined_of(node: &str, incarnation: u64) -> Event {
     NodeJoined {
         node: node.parse().expect("valid"),
         capacity: Default::default(),
         labels: Default::default(),
         gpus: vec![],
-        incarnation: life,
+        incarnation: incarnation,
         running: vec![],
         address: "127.0.0.1".to_owned(),
         runtime: "process".to_owned(),

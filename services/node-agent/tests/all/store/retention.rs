@@ -9,23 +9,23 @@ use dormouse_messages::Incarnation;
 use dormouse_node_agent::store::retain::Keep;
 
 #[test]
-fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_lives_go() {
+fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_incarnations_go() {
     let (runtime, node) = (runtime(), Node::new(NODE));
     let (store, objects) = in_memory(&runtime);
     let layout = node.config().layout();
-    let put = |life: u32, step: u32| {
-        let below = layout.checkpoint_below(&job(), Incarnation(life));
+    let put = |incarnation: u32, step: u32| {
+        let below = layout.checkpoint_below(&job(), Incarnation(incarnation));
         below.make().expect("made");
         let text = format!("{{\"step\":{step}}}");
         fs::write(below.path().join("checkpoint.json"), text).expect("written");
-        let put = store.put(layout.clone(), job(), Incarnation(life), below);
+        let put = store.put(layout.clone(), job(), Incarnation(incarnation), below);
         let uri = runtime.block_on(put.outcome()).expect("stored");
         // The store's times order the checkpoints.
         std::thread::sleep(std::time::Duration::from_millis(5));
         uri
     };
     let uris: Vec<_> = [(1, 1), (1, 2), (2, 3), (2, 4), (2, 5), (3, 6), (4, 7)]
-        .map(|(life, step)| put(life, step))
+        .map(|(incarnation, step)| put(incarnation, step))
         .into();
     assert_eq!(put(2, 5), uris[4], "the same again is the same");
     let name = |uri: &str| uri.rsplit('/').next().expect("a name").to_owned();

@@ -104,23 +104,23 @@ fn figures_of_a_store() {
     let store = store.expect("opened");
     for mib in [1_usize, 100] {
         let mut spent: Vec<[Duration; 3]> = (1..=5)
-            .map(|life| {
+            .map(|incarnation| {
                 let (first, second) = (Node::new(NODE), Node::new("n1"));
                 let layout = first.config().layout();
-                let below = layout.checkpoint_below(&job(), Incarnation(life));
+                let below = layout.checkpoint_below(&job(), Incarnation(incarnation));
                 below.make().expect("made");
                 let model: Vec<u8> = (0..mib << 20)
                     .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3])
                     .collect();
                 fs::write(below.path().join("model"), model).expect("written");
-                let document = format!("{{\"step\":{life}}}");
+                let document = format!("{{\"step\":{incarnation}}}");
                 fs::write(below.path().join("checkpoint.json"), document).expect("written");
                 let begun = Instant::now();
                 let path = below.path().join("model");
                 fs::copy(&path, second.folder.path().join("copied")).expect("copied");
                 let copied = begun.elapsed();
                 let begun = Instant::now();
-                let put = store.put(layout, job(), Incarnation(life), below);
+                let put = store.put(layout, job(), Incarnation(incarnation), below);
                 let uri = runtime.block_on(put.outcome()).expect("stored");
                 let stored = begun.elapsed();
                 let begun = Instant::now();

@@ -197,10 +197,10 @@ mod tests {
 
     use super::*;
 
-    fn orders(life: &str) -> Gone {
+    fn orders(argument: &str) -> Gone {
         Gone {
             after_ms: 1_000,
-            command: vec!["true".into(), life.into()],
+            command: vec!["true".into(), argument.into()],
             env: BTreeMap::new(),
             working_dir: "/".into(),
         }

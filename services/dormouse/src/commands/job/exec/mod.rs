@@ -100,7 +100,7 @@ async fn running(
 ) -> anyhow::Result<(NodeId, ContainerId)> {
     let detail = source.job(id).await?;
     let row = &detail.row;
-    let Some(life) = detail.lives.last() else {
+    let Some(last) = detail.incarnations.last() else {
         bail!(
             "{} has had no container yet; it is {}: {}",
             row.job,
@@ -108,7 +108,7 @@ async fn running(
             row.reason
         );
     };
-    let listed = source.containers(&detail, life.incarnation).await;
+    let listed = source.containers(&detail, last.incarnation).await;
     let is_meant = |rank: Rank| args.rank.is_none_or(|meant| Rank(meant) == rank);
     let found = listed
         .found

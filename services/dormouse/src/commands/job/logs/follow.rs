@@ -144,28 +144,28 @@ fn several(seen: &BTreeSet<ContainerId>) -> bool {
 }
 
 fn oldest(detail: &JobDetail, wanted: &Wanted) -> Incarnation {
-    let mut lives = detail.lives.iter().map(|life| life.incarnation);
+    let mut incarnations = detail.incarnations.iter().map(|it| it.incarnation);
     let first = if wanted.all {
-        lives.next()
+        incarnations.next()
     } else {
-        wanted.incarnation.or_else(|| lives.next_back())
+        wanted.incarnation.or_else(|| incarnations.next_back())
     };
     first.unwrap_or_default()
 }
 
 fn present(detail: &JobDetail, wanted: &Wanted, from: Incarnation) -> Vec<Incarnation> {
-    let lives = detail.lives.iter().map(|life| life.incarnation);
-    let taken = |life: &Incarnation| match wanted.incarnation {
-        Some(one) => *life == one,
-        None => *life >= from,
+    let incarnations = detail.incarnations.iter().map(|it| it.incarnation);
+    let taken = |it: &Incarnation| match wanted.incarnation {
+        Some(one) => *it == one,
+        None => *it >= from,
     };
-    lives.filter(taken).collect()
+    incarnations.filter(taken).collect()
 }
 
 fn is_over(detail: &JobDetail, wanted: &Wanted) -> bool {
     let stopped = wanted.incarnation.is_some_and(|one| {
-        let mut lives = detail.lives.iter();
-        lives.any(|life| life.incarnation == one && life.stopped_at.is_some())
+        let mut incarnations = detail.incarnations.iter();
+        incarnations.any(|it| it.incarnation == one && it.stopped_at.is_some())
     });
     detail.row.ended_at.is_some() || stopped
 }

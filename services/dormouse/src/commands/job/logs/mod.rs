@@ -15,7 +15,7 @@ use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{JobId, NodeId, TenantId, Timestamp, sanitize};
 use dormouse_node_agent::logs::{LogsQuery, Stream};
 use dormouse_projections::jobs::Phase;
-use dormouse_projections::queries::{JobDetail, LifeRow};
+use dormouse_projections::queries::{IncarnationRow, JobDetail};
 use serde::Serialize;
 
 use crate::cli::global::Output;
@@ -155,8 +155,12 @@ fn nothing(detail: &JobDetail, what: &str) -> String {
     }
 }
 
-fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>> {
-    let known: Vec<_> = detail.lives.iter().map(|life| life.incarnation).collect();
+fn chosen(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>> {
+    let known: Vec<_> = detail
+        .incarnations
+        .iter()
+        .map(|it| it.incarnation)
+        .collect();
     let Some(newest) = known.last().copied() else {
         let row = &detail.row;
         bail!(
@@ -173,11 +177,11 @@ fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>
     if known.contains(&one) {
         return Ok(vec![one]);
     }
-    let lives: Vec<String> = known.iter().map(ToString::to_string).collect();
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
     let message = format!(
         "{} has no incarnation {one}; it has had {}",
         detail.row.job,
-        lives.join(", ")
+        known.join(", ")
     );
     Err(Coded::new("not_found", message).into())
 }
@@ -190,8 +194,8 @@ async fn whole(
 ) -> anyhow::Result<()> {
     let id = &detail.row.job;
     let (mut any, mut ranks, mut silent) = (false, BTreeSet::new(), false);
-    let lives = lives(detail, wanted)?;
-    for incarnation in &lives {
+    let chosen = chosen(detail, wanted)?;
+    for incarnation in &chosen {
         let listed = source.containers(detail, *incarnation).await;
         silent |= listed.tell();
         ranks.extend(listed.found.iter().map(|found| found.container().rank));
@@ -213,7 +217,7 @@ async fn whole(
         let last = ranks.last().copied().unwrap_or_default();
         let message = format!(
             "incarnation {} of {id} has no rank {rank}; its ranks are 0 to {last}",
-            lives.last().copied().unwrap_or_default()
+            chosen.last().copied().unwrap_or_default()
         );
         return Err(Coded::new("not_found", message).into());
     }
@@ -224,12 +228,12 @@ async fn whole(
     } else if !any && !silent && wanted.since.is_none() && wanted.tail != Some(0) {
         // A container without output has a folder all the same.
         let has_run =
-            |life: &LifeRow| lives.contains(&life.incarnation) && life.started_at.is_some();
+            |it: &IncarnationRow| chosen.contains(&it.incarnation) && it.started_at.is_some();
         // Replicas that could not start leave no folder.
         let starts = detail.row.phase == Phase::Starting;
-        let is_gone = ranks.is_empty() && !starts && detail.lives.iter().any(has_run);
-        let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
-        let which = format!("incarnation {}", lives.join(", "));
+        let is_gone = ranks.is_empty() && !starts && detail.incarnations.iter().any(has_run);
+        let chosen: Vec<String> = chosen.iter().map(ToString::to_string).collect();
+        let which = format!("incarnation {}", chosen.join(", "));
         if is_gone {
             print::aside(format!(
                 "what {which} of {id} printed is not kept any more: its nodes were told to remove it (`dormouse cluster prune`, --keep-logs), or are gone"
@@ -311,8 +315,8 @@ async fn task_logs(
         Some(_) => {}
     }
     let mut any = false;
-    for life in &detail.lives {
-        let listed = source.containers(detail, life.incarnation).await;
+    for own in &detail.incarnations {
+        let listed = source.containers(detail, own.incarnation).await;
         listed.tell();
         for found in &listed.found {
             let query = Source::query(found.container(), Stream::Task(task));

@@ -107,12 +107,12 @@ impl Source {
 
     /// Lists the containers of an incarnation on all its nodes.
     pub async fn containers(&self, detail: &JobDetail, incarnation: Incarnation) -> Listed {
-        let of_life = |life: &&_| -> bool {
-            let life: &dormouse_projections::queries::LifeRow = life;
-            life.incarnation == incarnation
+        let is_own = |row: &&_| -> bool {
+            let row: &dormouse_projections::queries::IncarnationRow = row;
+            row.incarnation == incarnation
         };
-        let life = detail.lives.iter().find(of_life);
-        let nodes = life.map(|life| life.on.as_slice()).unwrap_or_default();
+        let own = detail.incarnations.iter().find(is_own);
+        let nodes = own.map(|row| row.on.as_slice()).unwrap_or_default();
         let query = ContainersQuery {
             job: detail.row.job.clone(),
             incarnation,

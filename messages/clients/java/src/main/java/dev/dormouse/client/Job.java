@@ -168,7 +168,7 @@ public final class Job extends AbstractMap<String, Object> {
         return with("queue_limit_s", value);
     }
 
-    /** When a life counts as ready: before that it is not resized because others come and go. */
+    /** When an incarnation counts as ready: before that it is not resized because others come and go. */
     public Job ready(String value) {
         return with("ready", value);
     }
@@ -223,7 +223,7 @@ public final class Job extends AbstractMap<String, Object> {
         return with("tenant", value);
     }
 
-    /** The most seconds that it may run, over all of its lives; then it is stopped and has failed. */
+    /** The most seconds that it may run, over all of its incarnations; then it is stopped and has failed. */
     public Job timeLimitS(int value) {
         return with("time_limit_s", value);
     }
