@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lives_before_may_still_speak_and_an_ended_job_is_forgotten() {
+    fn the_incarnations_before_may_still_speak_and_an_ended_job_is_forgotten() {
         let mut events = vec![admitted()];
         for incarnation in 1..=10 {
             let node = format!("n{incarnation}");

@@ -54,7 +54,7 @@ struct Open {
 #[derive(Debug, Clone, Default)]
 struct Node {
     capacity: Amounts,
-    life: u64,
+    incarnation: u64,
     used: Amounts,
     /// Containers on the node, and the exclusive ones among them.
     occupants: (u32, u32),
@@ -97,7 +97,7 @@ impl Audit {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();
                 node.capacity.clone_from(&event.capacity);
-                node.life = event.incarnation;
+                node.incarnation = event.incarnation;
                 node.lost = false;
             }
             Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
@@ -254,9 +254,9 @@ impl Audit {
         }
     }
 
-    fn lost(&mut self, name: &NodeId, life: u64) {
+    fn lost(&mut self, name: &NodeId, incarnation: u64) {
         // A later incarnation of the agent has joined and taken over the containers.
-        let present = |node: &&mut Node| node.life <= life;
+        let present = |node: &&mut Node| node.incarnation <= incarnation;
         let Some(node) = self.nodes.get_mut(name).filter(present) else {
             return;
         };

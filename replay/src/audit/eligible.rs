@@ -110,8 +110,8 @@ impl Starts {
             return Vec::new();
         };
         let asof = basis.map_or(Sequence(u64::MAX), |basis| basis.asof);
-        let starts = placed.iter().filter(|((life, rank), _)| {
-            *life == incarnation && ranks.is_none_or(|ranks| ranks.contains(rank))
+        let starts = placed.iter().filter(|((of, rank), _)| {
+            *of == incarnation && ranks.is_none_or(|ranks| ranks.contains(rank))
         });
         let broken = starts.filter_map(|((_, rank), node)| {
             let said = self.nodes.get(node)?;

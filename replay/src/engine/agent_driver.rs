@@ -15,7 +15,7 @@ use dormouse_messages::{Amounts, ContainerId, NodeId, Timestamp};
 use super::agent_link::Cut;
 use super::agents::ModelAgents;
 use super::faults::Faults;
-use super::life::fenced;
+use super::incarnation::fenced;
 use super::model_node::{Ailment, ModelNode, Present};
 
 impl ModelAgents {

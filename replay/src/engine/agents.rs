@@ -21,7 +21,7 @@ use super::agent_link::Ties;
 use super::faults::{Faults, Plant};
 use super::gang::Gang;
 use super::ground_truth::World;
-use super::life::{Due, LifeId};
+use super::incarnation::{Due, IncarnationId};
 use super::model::ModelJob;
 use super::model_node::{ModelNode, Note};
 use super::routes::Routes;
@@ -47,8 +47,8 @@ pub(super) struct Aside {
 pub struct ModelAgents {
     pub(super) models: BTreeMap<JobId, ModelJob>,
     pub(super) jobs: BTreeMap<JobId, Simulated>,
-    pub(super) gangs: BTreeMap<LifeId, Gang>,
-    pub(super) due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
+    pub(super) gangs: BTreeMap<IncarnationId, Gang>,
+    pub(super) due: BTreeMap<(Timestamp, u64), (IncarnationId, Due)>,
     scheduled: u64,
     /// Failures per job that the model itself caused.
     blame: BTreeMap<JobId, u32>,
@@ -67,7 +67,7 @@ pub struct ModelAgents {
     pub(super) late: bool,
     pub(super) ties: Ties,
     pub(super) standing: BTreeMap<NodeId, Standing>,
-    pub(super) stalled: BTreeSet<LifeId>,
+    pub(super) stalled: BTreeSet<IncarnationId>,
     pub(super) world: World,
     pub(super) aside: Aside,
 }
@@ -110,9 +110,9 @@ impl ModelAgents {
         training.map(|(id, job)| (id, job.working))
     }
 
-    pub(super) fn schedule(&mut self, at: Timestamp, life: LifeId, due: Due) {
+    pub(super) fn schedule(&mut self, at: Timestamp, incarnation: IncarnationId, due: Due) {
         self.scheduled += 1;
-        self.due.insert((at, self.scheduled), (life, due));
+        self.due.insert((at, self.scheduled), (incarnation, due));
     }
 
     /// Delivers a log event to agents and programs.
@@ -157,26 +157,26 @@ impl ModelAgents {
             if entry.key().0 > now {
                 break;
             }
-            let (life, due) = entry.remove();
-            if !self.gangs.contains_key(&life) || self.is_put_off(&life, due) {
+            let (incarnation, due) = entry.remove();
+            if !self.gangs.contains_key(&incarnation) || self.is_put_off(&incarnation, due) {
                 continue;
             }
             match due {
-                Due::Started => self.started(life, now, faults),
-                Due::Ended { code, plan } => self.ended(&life, code, plan, now),
-                Due::Joined(rank) if self.is_unanswered(&life, rank) => {
-                    self.runs_unanswered(&life, rank, due, now, faults);
+                Due::Started => self.started(incarnation, now, faults),
+                Due::Ended { code, plan } => self.ended(&incarnation, code, plan, now),
+                Due::Joined(rank) if self.is_unanswered(&incarnation, rank) => {
+                    self.runs_unanswered(&incarnation, rank, due, now, faults);
                 }
-                Due::Joined(rank) => self.newcomer_runs(&life, rank, now),
-                Due::Removed(rank) => self.removed(&life, rank, now),
-                Due::Ready(rank) => self.ready(&life, rank),
-                Due::Left(rank) => self.left(&life, rank, 0),
-                Due::Saved => self.saved(&life),
-                Due::SaveFailed => self.save_failed(&life),
-                Due::TasksEnded(rank) => self.tasks_ended(&life, rank, now, faults),
-                Due::Drained => self.drained(&life, now),
-                Due::Progress(plan) => self.progress(life, plan, now),
-                Due::Stopped => self.stopped(&life),
+                Due::Joined(rank) => self.newcomer_runs(&incarnation, rank, now),
+                Due::Removed(rank) => self.removed(&incarnation, rank, now),
+                Due::Ready(rank) => self.ready(&incarnation, rank),
+                Due::Left(rank) => self.left(&incarnation, rank, 0),
+                Due::Saved => self.saved(&incarnation),
+                Due::SaveFailed => self.save_failed(&incarnation),
+                Due::TasksEnded(rank) => self.tasks_ended(&incarnation, rank, now, faults),
+                Due::Drained => self.drained(&incarnation, now),
+                Due::Progress(plan) => self.progress(incarnation, plan, now),
+                Due::Stopped => self.stopped(&incarnation),
             }
             self.pump(now, faults);
         }

@@ -193,11 +193,11 @@ impl Brokers {
 
     pub fn joining(&self, node: &NodeId) -> Option<u64> {
         let events = self.in_flight.iter().flat_map(|it| &it.request.events);
-        let mut lives = events.filter_map(|(_, event)| match event {
+        let mut joins = events.filter_map(|(_, event)| match event {
             Event::NodeJoined(it) if it.node == *node => Some(it.incarnation),
             _ => None,
         });
-        lives.next_back()
+        joins.next_back()
     }
 
     pub fn lets_go(&mut self, node: &NodeId, now: Timestamp) {

@@ -13,7 +13,7 @@ use dormouse_messages::{
     Event, GatewayId, Incarnation, Incarnations, JobId, NodeId, Rank, Recorded, Timestamp,
 };
 
-use super::life::after;
+use super::incarnation::after;
 
 /// Seconds between a gateway's reports while traffic changes.
 const REPORT_S: usize = 2;
@@ -94,7 +94,7 @@ struct Service {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     services: BTreeMap<JobId, Service>,
-    lives: Incarnations,
+    incarnations: Incarnations,
     samples: Vec<Sample>,
 }
 
@@ -145,7 +145,7 @@ impl Served {
                     (event.container.incarnation, event.container.rank),
                 );
             }
-            Some(event @ Event::NodeJoined(_)) => self.lives.evolve(event),
+            Some(event @ Event::NodeJoined(_)) => self.incarnations.evolve(event),
             Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
             Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation),
             Some(Event::JobFailed(event)) => drop(self.services.remove(&event.job)),
@@ -162,7 +162,7 @@ impl Served {
     }
 
     fn lost(&mut self, node: &NodeId, incarnation: u64) {
-        if !self.lives.ends(node, incarnation) {
+        if !self.incarnations.ends(node, incarnation) {
             return;
         }
         for service in self.services.values_mut() {

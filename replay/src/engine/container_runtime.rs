@@ -19,7 +19,7 @@ use dormouse_messages::{Event, NodeId, Sequence, Timestamp};
 use super::agents::ModelAgents;
 use super::faults::{Faults, Saving};
 use super::gang::{Container, Gang};
-use super::life::{Due, LifeId, after, container_id, exited, fenced, life_of};
+use super::incarnation::{Due, IncarnationId, after, container_id, exited, fenced, incarnation_of};
 use super::model_node::Note;
 use super::simulated::Simulated;
 use super::work::whole;
@@ -38,14 +38,14 @@ impl ModelAgents {
         let Some((_, partition)) = state.partition(id) else {
             return;
         };
-        let life = life_of(id);
+        let incarnation = incarnation_of(id);
         let Some(node) = state.node.clone() else {
             return;
         };
         let here = partition.here.get(&id.rank);
         let comes_later = here.is_some_and(|here| here.generation > 0);
         if !comes_later {
-            self.set_aside(&life, &partition.gang, request);
+            self.set_aside(&incarnation, &partition.gang, request);
         }
         if self.late {
             // The late request may miss the other members' start.
@@ -57,16 +57,19 @@ impl ModelAgents {
         let model = job.map(|job| job.model.clone());
         let resumes = partition.phase.start();
         let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
-        let gang = self.gangs.entry(life.clone()).or_insert_with(|| Gang {
-            request,
-            size: u32::try_from(partition.gang.len()).unwrap_or(u32::MAX),
-            members: None,
-            resumes,
-            in_place,
-            served,
-            auxiliary,
-            ..Gang::default()
-        });
+        let gang = self
+            .gangs
+            .entry(incarnation.clone())
+            .or_insert_with(|| Gang {
+                request,
+                size: u32::try_from(partition.gang.len()).unwrap_or(u32::MAX),
+                members: None,
+                resumes,
+                in_place,
+                served,
+                auxiliary,
+                ..Gang::default()
+            });
         if gang.begun && !gang.in_place {
             // A rolled-back log repeats the request after a part of the gang ended, so the gang begins
             // again.
@@ -74,28 +77,33 @@ impl ModelAgents {
         }
         gang.containers.insert(id.rank, (node, Container::Asked));
         if comes_later {
-            let join_s = model.map_or(0.0, |model| model.join_s((life.1, id.rank)));
+            let join_s = model.map_or(0.0, |model| model.join_s((incarnation.1, id.rank)));
             let at = after(now, join_s + faults.start_delay_s());
-            return self.schedule(at, life, Due::Joined(id.rank));
+            return self.schedule(at, incarnation, Due::Joined(id.rank));
         }
         let known = gang.starts_at;
         let at = known.unwrap_or_else(|| {
-            let start_s = model.map_or(0.0, |model| model.start_s(life.1));
+            let start_s = model.map_or(0.0, |model| model.start_s(incarnation.1));
             let start_s = start_s + faults.start_delay_s();
             self.note_blame(&id.job, u32::from(start_s > SLOW_START_S));
             after(now, start_s)
         });
         let at = at.max(now);
         if known != Some(at)
-            && let Some(gang) = self.gangs.get_mut(&life)
+            && let Some(gang) = self.gangs.get_mut(&incarnation)
         {
             gang.starts_at = Some(at);
-            self.schedule(at, life, Due::Started);
+            self.schedule(at, incarnation, Due::Started);
         }
     }
 
-    pub(super) fn started(&mut self, life: LifeId, now: Timestamp, faults: &mut Faults) {
-        let Some(gang) = self.gangs.get_mut(&life) else {
+    pub(super) fn started(
+        &mut self,
+        incarnation: IncarnationId,
+        now: Timestamp,
+        faults: &mut Faults,
+    ) {
+        let Some(gang) = self.gangs.get_mut(&incarnation) else {
             return;
         };
         let mut started = Vec::new();
@@ -118,50 +126,50 @@ impl ModelAgents {
         gang.begun |= begins;
         let (resumes, served) = (gang.resumes, gang.served);
         for (rank, node) in started {
-            self.runs(&life, rank, node);
+            self.runs(&incarnation, rank, node);
             if served {
-                let ready_s = self.ready_s(&life, rank);
-                self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
+                let ready_s = self.ready_s(&incarnation, rank);
+                self.schedule(after(now, ready_s), incarnation.clone(), Due::Ready(rank));
             }
         }
         for rank in unanswered {
-            self.runs_unanswered(&life, rank, Due::Started, now, faults);
+            self.runs_unanswered(&incarnation, rank, Due::Started, now, faults);
         }
         if begins {
-            let model = self.jobs.get(&life.0).map(|job| &job.model);
-            let pause_s = model.map_or(0.0, |it| it.pause_s(life.1, resumes));
-            self.work(life, pause_s, now, faults);
+            let model = self.jobs.get(&incarnation.0).map(|job| &job.model);
+            let pause_s = model.map_or(0.0, |it| it.pause_s(incarnation.1, resumes));
+            self.work(incarnation, pause_s, now, faults);
         }
     }
 
-    pub(super) fn runs(&mut self, life: &LifeId, rank: Rank, node: NodeId) {
-        let id = container_id(life, rank);
+    pub(super) fn runs(&mut self, incarnation: &IncarnationId, rank: Rank, node: NodeId) {
+        let id = container_id(incarnation, rank);
         self.world.starts(&id, &node);
         self.notes.push_back((node, Note::Running(id)));
     }
 
-    pub(super) fn end(&mut self, life: &LifeId, rank: Rank, exit: Exit) {
-        if let Some(node) = self.takes_away(life, rank) {
-            let id = container_id(life, rank);
+    pub(super) fn end(&mut self, incarnation: &IncarnationId, rank: Rank, exit: Exit) {
+        if let Some(node) = self.takes_away(incarnation, rank) {
+            let id = container_id(incarnation, rank);
             self.notes.push_back((node, Note::Ended(id, exit)));
         }
     }
 
-    fn takes_away(&mut self, life: &LifeId, rank: Rank) -> Option<NodeId> {
-        let gang = self.gangs.get_mut(life)?;
+    fn takes_away(&mut self, incarnation: &IncarnationId, rank: Rank) -> Option<NodeId> {
+        let gang = self.gangs.get_mut(incarnation)?;
         let (node, _) = gang.containers.remove(&rank)?;
         gang.stopping.remove(&rank);
         gang.unanswered.remove(&rank);
         // Newcomers decided before this end may still be requested.
         if gang.containers.is_empty() && !gang.in_place {
-            self.gangs.remove(life);
+            self.gangs.remove(incarnation);
         }
-        self.world.ends(&container_id(life, rank));
+        self.world.ends(&container_id(incarnation, rank));
         Some(node)
     }
 
-    fn exit(&mut self, life: &LifeId, code: i32) {
-        let Some(gang) = self.gangs.get(life) else {
+    fn exit(&mut self, incarnation: &IncarnationId, code: i32) {
+        let Some(gang) = self.gangs.get(incarnation) else {
             return;
         };
         let ranks = gang.containers.keys().copied();
@@ -169,20 +177,20 @@ impl ModelAgents {
             .filter(|rank| code != 0 || gang.is_worker(*rank))
             .collect();
         for rank in ranks {
-            self.end(life, rank, exited(code));
+            self.end(incarnation, rank, exited(code));
         }
     }
 
-    fn disturb(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
-        let gang = self.gangs.get(life);
+    fn disturb(&mut self, incarnation: &IncarnationId, rank: Rank, now: Timestamp) {
+        let gang = self.gangs.get(incarnation);
         let members = gang.and_then(|it| it.members.as_ref());
         if members.is_some_and(|members| !members.contains(&rank)) {
             return;
         }
         let goes_on = gang.is_some_and(|it| it.in_place && it.containers.contains_key(&Rank(0)));
-        if let Some(job) = self.jobs.get_mut(&life.0) {
+        if let Some(job) = self.jobs.get_mut(&incarnation.0) {
             match goes_on {
-                _ if job.life.is_some_and(|works| works != life.1) => {}
+                _ if job.incarnation.is_some_and(|works| works != incarnation.1) => {}
                 // The other members wait for the resize.
                 true => job.pause(now),
                 false => job.die(),
@@ -191,9 +199,9 @@ impl ModelAgents {
     }
 
     pub(super) fn evict(&mut self, id: &ContainerId, exit: Exit, now: Timestamp) {
-        let life = life_of(id);
-        self.end(&life, id.rank, exit);
-        self.disturb(&life, id.rank, now);
+        let incarnation = incarnation_of(id);
+        self.end(&incarnation, id.rank, exit);
+        self.disturb(&incarnation, id.rank, now);
     }
 
     /// Returns an evicted container's exit. Every other program of mode `exit` saves and exits with 0.
@@ -208,39 +216,39 @@ impl ModelAgents {
     }
 
     pub(super) fn vanish(&mut self, id: &ContainerId) {
-        let _ = self.takes_away(&life_of(id), id.rank);
+        let _ = self.takes_away(&incarnation_of(id), id.rank);
     }
 
     pub(super) fn lose_containers(&mut self, node: &NodeId, now: Timestamp) {
         let mut lost = Vec::new();
-        for (life, gang) in &self.gangs {
+        for (incarnation, gang) in &self.gangs {
             let here = gang.containers.iter().filter(|(_, (at, _))| at == node);
-            lost.extend(here.map(|(rank, _)| (life.clone(), *rank)));
+            lost.extend(here.map(|(rank, _)| (incarnation.clone(), *rank)));
         }
-        for (life, rank) in lost {
-            let _ = self.takes_away(&life, rank);
-            self.disturb(&life, rank, now);
+        for (incarnation, rank) in lost {
+            let _ = self.takes_away(&incarnation, rank);
+            self.disturb(&incarnation, rank, now);
         }
     }
 
     pub(super) fn stop(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
-        let life = life_of(id);
+        let incarnation = incarnation_of(id);
         let leaves = state
             .partition(id)
             .is_some_and(|(_, it)| matches!(it.phase, Phase::Run(_)));
         if leaves {
-            return self.schedule(now, life, Due::Left(id.rank));
+            return self.schedule(now, incarnation, Due::Left(id.rank));
         }
-        let job = self.jobs.get(&life.0);
-        let stop_s = job.map_or(0.0, |job| job.model.stop_s(life.1));
-        if let Some(gang) = self.gangs.get_mut(&life) {
+        let job = self.jobs.get(&incarnation.0);
+        let stop_s = job.map_or(0.0, |job| job.model.stop_s(incarnation.1));
+        if let Some(gang) = self.gangs.get_mut(&incarnation) {
             gang.stopping.insert(id.rank);
-            self.schedule(after(now, stop_s), life, Due::Stopped);
+            self.schedule(after(now, stop_s), incarnation, Due::Stopped);
         }
     }
 
-    pub(super) fn stopped(&mut self, life: &LifeId) {
-        let Some(gang) = self.gangs.get_mut(life) else {
+    pub(super) fn stopped(&mut self, incarnation: &IncarnationId) {
+        let Some(gang) = self.gangs.get_mut(incarnation) else {
             return;
         };
         let stands = |rank: &Rank| {
@@ -251,19 +259,24 @@ impl ModelAgents {
             .into_iter()
             .partition(stands);
         gang.stopping = stay;
-        let job = self.jobs.get_mut(&life.0).filter(|_| !ranks.is_empty());
-        if let Some(job) = job.filter(|job| job.life.is_none_or(|works| works == life.1)) {
+        let job = self
+            .jobs
+            .get_mut(&incarnation.0)
+            .filter(|_| !ranks.is_empty());
+        if let Some(job) =
+            job.filter(|job| job.incarnation.is_none_or(|works| works == incarnation.1))
+        {
             job.die();
         }
         for rank in ranks {
-            self.end(life, rank, exited(143));
+            self.end(incarnation, rank, exited(143));
         }
     }
 
     /// Handles a save request: rank 0 saves for its gang; a task-set container leaves.
     pub(super) fn save(&mut self, id: &ContainerId, now: Timestamp, faults: &mut Faults) {
-        let life = life_of(id);
-        let Some(job) = self.jobs.get_mut(&life.0) else {
+        let incarnation = incarnation_of(id);
+        let Some(job) = self.jobs.get_mut(&incarnation.0) else {
             return;
         };
         if job.task_s.is_some() {
@@ -273,43 +286,44 @@ impl ModelAgents {
             return;
         }
         job.pause(now);
-        let saved_at = after(now, job.model.save_s(life.1));
+        let saved_at = after(now, job.model.save_s(incarnation.1));
         match faults.saving() {
-            Saving::Saves => self.schedule(saved_at, life, Due::Saved),
-            Saving::Fails => self.schedule(saved_at, life, Due::SaveFailed),
+            Saving::Saves => self.schedule(saved_at, incarnation, Due::Saved),
+            Saving::Fails => self.schedule(saved_at, incarnation, Due::SaveFailed),
             Saving::Hangs => {}
         }
     }
 
-    pub(super) fn saved(&mut self, life: &LifeId) {
-        let (Some(node), Some(job)) = (self.chief(life), self.jobs.get_mut(&life.0)) else {
+    pub(super) fn saved(&mut self, incarnation: &IncarnationId) {
+        let (Some(node), Some(job)) = (self.chief(incarnation), self.jobs.get_mut(&incarnation.0))
+        else {
             return;
         };
-        if job.life.is_none_or(|works| works == life.1) {
+        if job.incarnation.is_none_or(|works| works == incarnation.1) {
             job.saved = job.done;
         }
         let exits = job.mode == CheckpointMode::Exit;
         let step = job.model.progress_s.map_or(0, |_| whole(job.done));
         let saved = CheckpointSaved {
-            job: life.0.clone(),
-            incarnation: life.1,
+            job: incarnation.0.clone(),
+            incarnation: incarnation.1,
             node: node.clone(),
-            uri: format!("model:{}/{}", life.0, life.1),
+            uri: format!("model:{}/{}", incarnation.0, incarnation.1),
             step,
             bytes: 0,
             duration_ms: 0,
         };
         self.says(node, saved);
         if exits {
-            self.exit(life, 0);
+            self.exit(incarnation, 0);
         }
     }
 
-    pub(super) fn save_failed(&mut self, life: &LifeId) {
-        if let Some(node) = self.chief(life) {
+    pub(super) fn save_failed(&mut self, incarnation: &IncarnationId) {
+        if let Some(node) = self.chief(incarnation) {
             let failed = CheckpointFailed {
-                job: life.0.clone(),
-                incarnation: life.1,
+                job: incarnation.0.clone(),
+                incarnation: incarnation.1,
                 node: node.clone(),
                 reason: "the model's disk is full".to_owned(),
             };
@@ -321,8 +335,8 @@ impl ModelAgents {
         self.notes.push_back((node, Note::Said(event.into())));
     }
 
-    fn chief(&self, life: &LifeId) -> Option<NodeId> {
-        let gang = self.gangs.get(life)?;
+    fn chief(&self, incarnation: &IncarnationId) -> Option<NodeId> {
+        let gang = self.gangs.get(incarnation)?;
         let containers = u32::try_from(gang.containers.len()).unwrap_or(u32::MAX);
         let chief = gang
             .containers
@@ -331,16 +345,23 @@ impl ModelAgents {
         chief.map(|(node, _)| node.clone())
     }
 
-    pub(super) fn ended(&mut self, life: &LifeId, code: i32, plan: u64, now: Timestamp) {
+    pub(super) fn ended(
+        &mut self,
+        incarnation: &IncarnationId,
+        code: i32,
+        plan: u64,
+        now: Timestamp,
+    ) {
         let dies = u32::from(code != 0);
-        let counts =
-            |job: &&mut Simulated| job.plan == plan && job.life.is_none_or(|works| works == life.1);
-        let Some(job) = self.jobs.get_mut(&life.0).filter(counts) else {
+        let counts = |job: &&mut Simulated| {
+            job.plan == plan && job.incarnation.is_none_or(|works| works == incarnation.1)
+        };
+        let Some(job) = self.jobs.get_mut(&incarnation.0).filter(counts) else {
             return;
         };
         if code != 0 && job.in_place {
-            self.note_blame(&life.0, dies);
-            return self.one_dies(life, now);
+            self.note_blame(&incarnation.0, dies);
+            return self.one_dies(incarnation, now);
         }
         job.pause(now);
         if code != 0 {
@@ -349,7 +370,7 @@ impl ModelAgents {
             job.failed += usize::from(due.is_some_and(|at| *at <= job.done * (1.0 + 1e-6)));
             job.die();
         }
-        self.note_blame(&life.0, dies);
-        self.exit(life, code);
+        self.note_blame(&incarnation.0, dies);
+        self.exit(incarnation, code);
     }
 }

@@ -6,7 +6,7 @@ use dormouse_messages::events::FailedTask;
 use dormouse_messages::ids::Rank;
 use dormouse_messages::{NodeId, Sequence, TaskRanges, Timestamp};
 
-use super::life::Due;
+use super::incarnation::Due;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Container {

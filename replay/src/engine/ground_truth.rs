@@ -81,7 +81,7 @@ impl World {
             Some(Event::PartitionStopRequested(event)) => {
                 let start = self.starts.remove(&event.job);
                 let gives_up = matches!(event.reason, StopReason::Failed | StopReason::GaveUp);
-                let of_it = start.filter(|(life, _)| gives_up && *life == event.incarnation);
+                let of_it = start.filter(|(of, _)| gives_up && *of == event.incarnation);
                 let early = of_it.filter(|(_, since)| now.ms_since(*since) < START_MS);
                 let early =
                     early.map(|_| format!("the start of {} was given up too early", event.job));

@@ -28,7 +28,9 @@ impl Engine {
             Action::FenceDue(node, of) => return self.fence(&node, of),
             Action::LeaseDue(node, of) => return self.lease_ends(&node, of),
             Action::Forsake(node, late_ms) => return self.forsake(&node, late_ms),
-            Action::SupervisorSays(node, life) => return self.supervisor_says(node, life),
+            Action::SupervisorSays(node, incarnation) => {
+                return self.supervisor_says(node, incarnation);
+            }
             Action::Ails(node, ailment) => self.agents.ails(&node, Some(ailment)),
             Action::Heals(node) => self.agents.ails(&node, None),
             Action::Reboot(node) => self.reboot(&node),
@@ -60,18 +62,18 @@ impl Engine {
     }
 
     pub(super) fn dies(&mut self, node: &NodeId) -> u64 {
-        let life = self.life(node);
+        let incarnation = self.agent_incarnation(node);
         self.agents.lose(node, self.now);
         if let Some(brokers) = &mut self.brokers {
             brokers.forgets(node);
         }
-        life.unwrap_or(0)
+        incarnation.unwrap_or(0)
     }
 
-    fn life(&self, node: &NodeId) -> Option<u64> {
+    fn agent_incarnation(&self, node: &NodeId) -> Option<u64> {
         let brokers = self.brokers.as_ref();
         let joining = brokers.and_then(|it| it.joining(node));
-        joining.or_else(|| self.lives.get(node).copied())
+        joining.or_else(|| self.agent_incarnations.get(node).copied())
     }
 
     pub(super) fn reboot(&mut self, node: &NodeId) {
@@ -112,8 +114,8 @@ impl Engine {
     /// Reports the end of a killed agent's containers. The report may be stored after the next agent has
     /// joined.
     pub(super) fn forsake(&mut self, node: &NodeId, late_ms: u64) -> Result<(), EngineError> {
-        let life = self.life(node);
-        let Some(life) = life.filter(|_| self.agents.ties.is_killed(node)) else {
+        let incarnation = self.agent_incarnation(node);
+        let Some(incarnation) = incarnation.filter(|_| self.agents.ties.is_killed(node)) else {
             return Ok(());
         };
         if self.faults.plant() != Some(Plant::EarlyWord) {
@@ -121,7 +123,7 @@ impl Engine {
                 .supervisor_ends(node, self.now, &mut self.faults);
         }
         let said = self.now.plus_ms(late_ms);
-        self.at(said, Action::SupervisorSays(node.clone(), life));
+        self.at(said, Action::SupervisorSays(node.clone(), incarnation));
         Ok(())
     }
 
@@ -150,7 +152,7 @@ impl Engine {
         }
         let lost = NodeLost {
             node: node.clone(),
-            incarnation: self.life(node).unwrap_or(0),
+            incarnation: self.agent_incarnation(node).unwrap_or(0),
             last_seen: self.now,
         };
         self.append(Writer::Placer, Event::from(lost), None)

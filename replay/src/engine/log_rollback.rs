@@ -16,7 +16,7 @@ use dormouse_messages::{Event, Fold as _, JobId, NodeId, Recorded, Sequence, Tim
 
 use super::agent_link::Cut;
 use super::agents::ModelAgents;
-use super::life::{LifeId, container_id, life_of};
+use super::incarnation::{IncarnationId, container_id, incarnation_of};
 use super::model::ModelJob;
 use super::model_node::Note;
 use super::routes::Routes;
@@ -51,10 +51,10 @@ impl Engine {
         }
         self.agents.go_back(&log, back.until.plus_ms(AGENTS_MS));
         self.audit = Audit::default();
-        (self.lives, self.lost) = (BTreeMap::new(), BTreeMap::new());
+        (self.agent_incarnations, self.lost) = (BTreeMap::new(), BTreeMap::new());
         for recorded in &log {
             self.audit.read(recorded);
-            self.notes_life(recorded);
+            self.notes_incarnations(recorded);
         }
         if back.ingress {
             self.ingress = log.iter().filter_map(|it| number(it)).max().unwrap_or(0);
@@ -147,11 +147,15 @@ impl ModelAgents {
     /// log.
     pub(super) fn set_aside(
         &mut self,
-        life: &LifeId,
+        incarnation: &IncarnationId,
         places: &BTreeMap<Rank, Place>,
         request: Sequence,
     ) {
-        let Some(gang) = self.gangs.get_mut(life).filter(|_| self.aside.is_needed) else {
+        let Some(gang) = self
+            .gangs
+            .get_mut(incarnation)
+            .filter(|_| self.aside.is_needed)
+        else {
             return;
         };
         let is_same = gang.request == request;
@@ -168,20 +172,20 @@ impl ModelAgents {
         if is_same {
             gang.replace(others.iter().map(|(rank, _)| *rank), size)
         } else {
-            drop(self.gangs.remove(life))
+            drop(self.gangs.remove(incarnation))
         }
         for (rank, at) in others {
-            let container = container_id(life, rank);
+            let container = container_id(incarnation, rank);
             self.aside.containers.insert((at, container));
         }
-        if let Some(job) = self.jobs.get_mut(&life.0) {
+        if let Some(job) = self.jobs.get_mut(&incarnation.0) {
             job.die();
         }
     }
 
     pub(super) fn evict_on(&mut self, node: &NodeId, id: &ContainerId, exit: Exit, now: Timestamp) {
         let key = (node.clone(), id.clone());
-        let gang = self.gangs.get(&life_of(id));
+        let gang = self.gangs.get(&incarnation_of(id));
         let is_here = gang.and_then(|gang| gang.containers.get(&id.rank));
         let is_here = is_here.is_some_and(|(at, _)| at == node);
         let is_aside = self.aside.containers.remove(&key);

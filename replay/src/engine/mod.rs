@@ -10,8 +10,8 @@
 //!
 //! - Nodes: `agents` (all), `agent_driver` (actions of agents), `container_runtime` (containers), `work`,
 //!   `tasks`, `elastic` (resizes in place). Below them: `model_node` (one node), `outlet` (its reports), `gang`
-//!   and `life` (an incarnation), `simulated` (a job's progress), `model` (a job's costs), `routes` (recipients
-//!   of events), `ground_truth` (the ground truth).
+//!   and `incarnation` (an incarnation), `simulated` (a job's progress), `model` (a job's costs), `routes`
+//!   (recipients of events), `ground_truth` (the ground truth).
 //! - Services: `service`, `log`, `brokers` (a replicated log), `log_clients` (its clients), `clients` (of
 //!   services), `schedule` (due times).
 //! - Faults: `faults` (all draws), `start_faults` (failed starts), `log_rollback` (log rollback), `host_faults`, `agent_link`
@@ -31,7 +31,7 @@ mod faults;
 mod gang;
 mod ground_truth;
 mod host_faults;
-mod life;
+mod incarnation;
 mod log;
 mod log_clients;
 mod log_rollback;
@@ -74,7 +74,7 @@ pub use clients::{Asking, Clients, Sample};
 pub use faults::{Faults, Plant, Rates};
 pub use log::MemoryLog;
 pub use log_rollback::Back;
-pub use model::{LifeCosts, MemberCosts, ModelJob, Scaling};
+pub use model::{IncarnationCosts, MemberCosts, ModelJob, Scaling};
 pub use model_node::Ailment;
 pub use resume::Ground;
 use schedule::Schedule;
@@ -163,7 +163,7 @@ pub struct Engine {
     log: MemoryLog,
     script: Schedule<Action>,
     ingress: u64,
-    lives: BTreeMap<NodeId, u64>,
+    agent_incarnations: BTreeMap<NodeId, u64>,
     lost: BTreeMap<NodeId, u64>,
     term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
@@ -204,7 +204,7 @@ impl Engine {
             log: MemoryLog::default(),
             script: Schedule::new(),
             ingress: 0,
-            lives: BTreeMap::new(),
+            agent_incarnations: BTreeMap::new(),
             lost: BTreeMap::new(),
             term: LeaseTerm::default(),
             services,
@@ -476,10 +476,13 @@ impl Engine {
         off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
     }
 
-    fn notes_life(&mut self, recorded: &Recorded) {
+    fn notes_incarnations(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
-            Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
+            Some(Event::NodeJoined(it)) => drop(
+                self.agent_incarnations
+                    .insert(it.node.clone(), it.incarnation),
+            ),
             Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
             _ => {}
         }
@@ -518,7 +521,7 @@ impl Engine {
             let what = what.to_owned();
             return Err(EngineError::Invariant { sequence, what });
         }
-        self.notes_life(&recorded);
+        self.notes_incarnations(&recorded);
         if let Some(Event::JobFailed(failed)) = recorded.event() {
             let blame = self.agents.blame(&failed.job);
             if failed.attempts > blame {

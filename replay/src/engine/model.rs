@@ -76,7 +76,7 @@ pub struct MemberCosts {
 
 /// The costs of one incarnation, which override the job's.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct LifeCosts {
+pub struct IncarnationCosts {
     pub start_s: Option<f64>,
     pub pause_s: Option<f64>,
     pub save_s: Option<f64>,
@@ -114,7 +114,7 @@ pub struct ModelJob {
     pub first_report_s: Option<f64>,
     /// An incarnation fails at each of these amounts of work, once each.
     pub failures: Vec<f64>,
-    pub lives: BTreeMap<Incarnation, LifeCosts>,
+    pub incarnations: BTreeMap<Incarnation, IncarnationCosts>,
 }
 
 impl ModelJob {
@@ -137,20 +137,24 @@ impl ModelJob {
             progress_s: None,
             first_report_s: None,
             failures: Vec::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
         }
     }
 
-    fn life<T>(&self, life: Incarnation, of: impl Fn(&LifeCosts) -> Option<T>) -> Option<T> {
-        self.lives.get(&life).and_then(of)
+    fn of_incarnation<T>(
+        &self,
+        incarnation: Incarnation,
+        of: impl Fn(&IncarnationCosts) -> Option<T>,
+    ) -> Option<T> {
+        self.incarnations.get(&incarnation).and_then(of)
     }
 
     fn member(
         &self,
-        (life, rank): (Incarnation, Rank),
+        (incarnation, rank): (Incarnation, Rank),
         of: impl Fn(&MemberCosts) -> Option<f64>,
     ) -> Option<f64> {
-        self.life(life, |life| life.members.get(&rank).and_then(&of))
+        self.of_incarnation(incarnation, |it| it.members.get(&rank).and_then(&of))
     }
 
     /// Returns the seconds from a join request until the container runs.
@@ -175,47 +179,53 @@ impl ModelJob {
 
     /// Returns the seconds from an incarnation's start request until its containers run.
     #[must_use]
-    pub fn start_s(&self, life: Incarnation) -> f64 {
-        self.life(life, |it| it.start_s).unwrap_or(self.start_s)
+    pub fn start_s(&self, incarnation: Incarnation) -> f64 {
+        self.of_incarnation(incarnation, |it| it.start_s)
+            .unwrap_or(self.start_s)
     }
 
     /// Returns the seconds from an incarnation's start until its first work.
     #[must_use]
-    pub fn pause_s(&self, life: Incarnation, resumes: bool) -> f64 {
+    pub fn pause_s(&self, incarnation: Incarnation, resumes: bool) -> f64 {
         let usual = if resumes {
             self.resume_s
         } else {
             self.warm_up_s
         };
-        self.life(life, |it| it.pause_s).unwrap_or(usual)
+        self.of_incarnation(incarnation, |it| it.pause_s)
+            .unwrap_or(usual)
     }
 
     /// Returns the seconds from a save request until the incarnation is saved.
     #[must_use]
-    pub fn save_s(&self, life: Incarnation) -> f64 {
-        self.life(life, |it| it.save_s).unwrap_or(self.save_s)
+    pub fn save_s(&self, incarnation: Incarnation) -> f64 {
+        self.of_incarnation(incarnation, |it| it.save_s)
+            .unwrap_or(self.save_s)
     }
 
     /// Returns the seconds from a stop request until the incarnation has ended.
     #[must_use]
-    pub fn stop_s(&self, life: Incarnation) -> f64 {
-        self.life(life, |it| it.stop_s).unwrap_or(self.stop_s)
+    pub fn stop_s(&self, incarnation: Incarnation) -> f64 {
+        self.of_incarnation(incarnation, |it| it.stop_s)
+            .unwrap_or(self.stop_s)
     }
 
     /// Returns the seconds of work until an incarnation's first progress report, if it reports.
     #[must_use]
-    pub fn first_report_s(&self, life: Incarnation) -> Option<f64> {
+    pub fn first_report_s(&self, incarnation: Incarnation) -> Option<f64> {
         let first = self
-            .life(life, |it| it.first_report_s)
+            .of_incarnation(incarnation, |it| it.first_report_s)
             .or(self.first_report_s);
         self.progress_s.map(|every_s| first.unwrap_or(every_s))
     }
 
     /// Returns the speed of an incarnation with `containers` containers on `nodes` nodes.
     #[must_use]
-    pub fn speed(&self, life: Incarnation, containers: u32, nodes: usize) -> f64 {
+    pub fn speed(&self, incarnation: Incarnation, containers: u32, nodes: usize) -> f64 {
         let crossing = if nodes > 1 { self.crossing } else { 1.0 };
-        let pace = self.life(life, |it| it.pace).unwrap_or(1.0);
+        let pace = self
+            .of_incarnation(incarnation, |it| it.pace)
+            .unwrap_or(1.0);
         self.scaling.placed(containers, nodes) * pace * crossing
     }
 }
@@ -240,9 +250,12 @@ mod tests {
             crossing: 0.25,
             ..ModelJob::linear(1.0)
         };
-        let life = Incarnation(1);
+        let incarnation = Incarnation(1);
         assert_eq!(
-            (model.speed(life, 4, 1), model.speed(life, 4, 2)),
+            (
+                model.speed(incarnation, 4, 1),
+                model.speed(incarnation, 4, 2)
+            ),
             (4.0, 1.0)
         );
     }

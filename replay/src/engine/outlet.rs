@@ -11,7 +11,7 @@ use super::brokers::{Brokers, Heard};
 pub(super) struct Outlet {
     pub settle: AppendResolver,
     /// Identifies the agent among its node's; part of its messages' ids.
-    life: u64,
+    incarnation: u64,
     pub report: Option<(u64, Event)>,
     reports: u64,
     pub tried: bool,
@@ -25,7 +25,7 @@ impl Outlet {
     pub const fn new() -> Self {
         Self {
             settle: AppendResolver::new(true),
-            life: 0,
+            incarnation: 0,
             report: None,
             reports: 0,
             tried: false,
@@ -38,7 +38,7 @@ impl Outlet {
     /// Resets the outlet for the node's next agent.
     pub fn renew(&mut self) {
         *self = Self {
-            life: self.life + 1,
+            incarnation: self.incarnation + 1,
             reports: self.reports,
             asked: self.asked + 1,
             ..Self::new()
@@ -57,7 +57,7 @@ impl Outlet {
     }
 
     pub fn id(&self, node: &NodeId) -> String {
-        let name = format!("node.{node}.{}", self.life);
+        let name = format!("node.{node}.{}", self.incarnation);
         let event = self.report.as_ref().map(|(_, event)| event);
         let data = rmp_serde::to_vec_named(&event).unwrap_or_default();
         append_id(&name, self.expected.0, 0, &data)

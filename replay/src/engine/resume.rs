@@ -73,7 +73,9 @@ impl Engine {
             )),
         ];
         for (node, known) in ground.cluster.nodes.iter() {
-            engine.lives.insert(node.clone(), known.incarnation);
+            engine
+                .agent_incarnations
+                .insert(node.clone(), known.incarnation);
         }
         engine.broker = Broker {
             clock: ground.cluster.clock.clone(),

@@ -14,11 +14,13 @@ use dormouse_messages::service::{Resize, ResizeMode, Service};
 use dormouse_messages::{
     Envelope, Event, Incarnation, JobId, Rank, Recorded, Sequence, Timestamp, Writer,
 };
-use dormouse_state::{ClusterState, ContainerPhase, Job, Life, LifeContainer, LifePhase, Place};
+use dormouse_state::{
+    ClusterState, ContainerPhase, Job, Partition, PartitionContainer, PartitionPhase, Place,
+};
 
 use super::agents::ModelAgents;
 use super::faults::Faults;
-use super::life::container_id;
+use super::incarnation::container_id;
 use super::model::ModelJob;
 use super::simulated::Simulated;
 
@@ -116,57 +118,62 @@ impl Told<'_> {
             ..Simulated::of(model, job.mode, job.in_place, job.is_served(), tasks)
         };
         self.agents.jobs.insert(id.clone(), simulated);
-        let begun = job.life.as_ref();
-        if let Some(life) = begun {
-            self.life(id, life);
+        let begun = job.partition.as_ref();
+        if let Some(partition) = begun {
+            self.partition(id, partition);
         }
-        let known = |life: Incarnation, rank: &Rank| {
-            begun.is_some_and(|it| it.incarnation == life && it.containers.contains_key(rank))
+        let known = |incarnation: Incarnation, rank: &Rank| {
+            begun
+                .is_some_and(|it| it.incarnation == incarnation && it.containers.contains_key(rank))
         };
-        for (life, places) in &job.superseded {
-            let places = places.iter().filter(|(rank, _)| !known(*life, rank));
-            self.place(id, *life, places);
+        for (incarnation, places) in &job.superseded {
+            let places = places.iter().filter(|(rank, _)| !known(*incarnation, rank));
+            self.place(id, *incarnation, places);
         }
         if let Some(assigned) = &job.assignment {
-            let life = assigned.incarnation;
+            let incarnation = assigned.incarnation;
             let places = assigned.places.iter();
-            self.place(id, life, places.filter(|(rank, _)| !known(life, rank)));
+            self.place(
+                id,
+                incarnation,
+                places.filter(|(rank, _)| !known(incarnation, rank)),
+            );
         }
     }
 
-    fn life(&mut self, id: &JobId, life: &Life) {
-        let containers = life.containers.iter();
+    fn partition(&mut self, id: &JobId, partition: &Partition) {
+        let containers = partition.containers.iter();
         let places = containers.map(|(rank, it)| (rank, &it.place));
-        self.place(id, life.incarnation, places);
-        let count = u32::try_from(life.containers.len()).unwrap_or(u32::MAX);
+        self.place(id, partition.incarnation, places);
+        let count = u32::try_from(partition.containers.len()).unwrap_or(u32::MAX);
         let start = PartitionStartRequested {
             job: id.clone(),
-            epoch: life.epoch,
-            incarnation: life.incarnation,
+            epoch: partition.epoch,
+            incarnation: partition.incarnation,
             containers: count,
-            resumed_from: life.resumed_from.clone(),
+            resumed_from: partition.resumed_from.clone(),
             basis: None,
         };
         self.tell(Writer::Checkpointer, start);
-        for (rank, container) in &life.containers {
-            self.container(id, life.incarnation, *rank, container);
+        for (rank, container) in &partition.containers {
+            self.container(id, partition.incarnation, *rank, container);
         }
-        match &life.phase {
-            LifePhase::Starting | LifePhase::Running => {}
-            LifePhase::Saving { .. } => {
+        match &partition.phase {
+            PartitionPhase::Starting | PartitionPhase::Running => {}
+            PartitionPhase::Saving { .. } => {
                 let asked = CheckpointRequested {
                     job: id.clone(),
-                    epoch: life.epoch,
-                    incarnation: life.incarnation,
+                    epoch: partition.epoch,
+                    incarnation: partition.incarnation,
                     basis: None,
                 };
                 self.tell(Writer::Checkpointer, asked);
             }
-            LifePhase::Stopping { reason, .. } => {
+            PartitionPhase::Stopping { reason, .. } => {
                 let stop = PartitionStopRequested {
                     job: id.clone(),
-                    epoch: life.epoch,
-                    incarnation: life.incarnation,
+                    epoch: partition.epoch,
+                    incarnation: partition.incarnation,
                     containers: count,
                     reason: *reason,
                     grace_s: None,
@@ -182,7 +189,7 @@ impl Told<'_> {
         id: &JobId,
         incarnation: Incarnation,
         rank: Rank,
-        container: &LifeContainer,
+        container: &PartitionContainer,
     ) {
         let name = container_id(&(id.clone(), incarnation), rank);
         match &container.phase {

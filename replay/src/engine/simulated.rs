@@ -22,7 +22,7 @@ pub(super) struct Simulated {
     pub(super) failed: usize,
     pub(super) ended: Option<f64>,
     /// The incarnation that worked last; older ones no longer affect the work.
-    pub(super) life: Option<Incarnation>,
+    pub(super) incarnation: Option<Incarnation>,
     pub(super) auxiliary: u32,
 }
 
@@ -47,7 +47,7 @@ impl Simulated {
             plan: 0,
             failed: 0,
             ended: None,
-            life: None,
+            incarnation: None,
             auxiliary: 0,
         }
     }

@@ -12,7 +12,7 @@ use dormouse_messages::{NodeId, Timestamp};
 
 use super::agents::ModelAgents;
 use super::faults::{Faults, Plant};
-use super::life::{Due, LifeId, container_id, life_of};
+use super::incarnation::{Due, IncarnationId, container_id, incarnation_of};
 use super::model_node::{Ailment, ModelNode, Note, Present};
 
 /// Short compared to the checkpointer's two minutes of waiting for a start.
@@ -67,7 +67,7 @@ impl ModelAgents {
 
     /// Delays the engine's answer to a start beyond the limit.
     pub(super) fn goes_unanswered(&mut self, it: &ModelNode, id: ContainerId, faults: &Faults) {
-        if let Some(gang) = self.gangs.get_mut(&life_of(&id)) {
+        if let Some(gang) = self.gangs.get_mut(&incarnation_of(&id)) {
             gang.unanswered.insert(id.rank, None);
         }
         if faults.plant() == Some(Plant::UntrackedStarts) {
@@ -77,20 +77,20 @@ impl ModelAgents {
         }
     }
 
-    pub(super) fn is_unanswered(&self, life: &LifeId, rank: Rank) -> bool {
-        let gang = self.gangs.get(life);
+    pub(super) fn is_unanswered(&self, incarnation: &IncarnationId, rank: Rank) -> bool {
+        let gang = self.gangs.get(incarnation);
         gang.is_some_and(|gang| gang.unanswered.contains_key(&rank))
     }
 
     pub(super) fn runs_unanswered(
         &mut self,
-        life: &LifeId,
+        incarnation: &IncarnationId,
         rank: Rank,
         made_by: Due,
         now: Timestamp,
         faults: &mut Faults,
     ) {
-        let Some(gang) = self.gangs.get_mut(life) else {
+        let Some(gang) = self.gangs.get_mut(incarnation) else {
             return;
         };
         let Some((node, _)) = gang.containers.get(&rank).cloned() else {
@@ -105,7 +105,7 @@ impl ModelAgents {
         {
             return;
         }
-        let id = container_id(life, rank);
+        let id = container_id(incarnation, rank);
         self.world.starts(&id, &node);
         let it = self.nodes.get_mut(&node);
         if let Some((_, present)) = it.and_then(|it| it.containers.get_mut(&id))
@@ -114,28 +114,32 @@ impl ModelAgents {
             *present = Present::Runs;
         }
         let gone = now.plus_ms(faults.up_to(REMOVAL_MS));
-        self.schedule(gone, life.clone(), Due::Removed(rank));
+        self.schedule(gone, incarnation.clone(), Due::Removed(rank));
     }
 
-    pub(super) fn removed(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
-        if self.is_unanswered(life, rank) {
-            self.evict(&container_id(life, rank), unable(NodeFault::Engine), now);
+    pub(super) fn removed(&mut self, incarnation: &IncarnationId, rank: Rank, now: Timestamp) {
+        if self.is_unanswered(incarnation, rank) {
+            self.evict(
+                &container_id(incarnation, rank),
+                unable(NodeFault::Engine),
+                now,
+            );
         }
     }
 
     pub(super) fn left_unanswered(&mut self, node: &NodeId) {
         let mut found = Vec::new();
-        for (life, gang) in &mut self.gangs {
+        for (incarnation, gang) in &mut self.gangs {
             let here = |rank: &Rank| gang.containers.get(rank).is_some_and(|(at, _)| at == node);
             let made_by = gang.unanswered.iter().filter(|(rank, _)| here(rank));
             let made_by: Vec<_> = made_by.map(|(rank, due)| (*rank, *due)).collect();
             for (rank, due) in made_by {
                 gang.unanswered.remove(&rank);
-                found.extend(due.map(|due| (life.clone(), due)));
+                found.extend(due.map(|due| (incarnation.clone(), due)));
             }
         }
-        for (life, due) in found {
-            self.schedule(self.clock, life, due);
+        for (incarnation, due) in found {
+            self.schedule(self.clock, incarnation, due);
         }
     }
 

@@ -12,7 +12,7 @@ use super::agent_link::{Cut, Deadlines};
 use super::agents::{ModelAgents, Standing};
 use super::faults::{Faults, Plant};
 use super::gang::{Container, Gang};
-use super::life::{Due, LifeId, container_id, fenced};
+use super::incarnation::{Due, IncarnationId, container_id, fenced};
 use super::{Action, Engine, EngineError};
 
 /// Time limit for a resumed supervisor to end its overdue containers.
@@ -84,18 +84,20 @@ impl ModelAgents {
     fn stand(&mut self, node: &NodeId, now: Timestamp) {
         self.world.stands(node);
         let mut late = Vec::new();
-        for (life, gang) in &self.gangs {
+        for (incarnation, gang) in &self.gangs {
             let mut here = gang.containers.values().filter(|(at, _)| at == node);
             let Some((_, first)) = here.next() else {
                 continue;
             };
             if *first == Container::Asked || here.any(|(_, it)| *it == Container::Asked) {
-                late.push(life.0.clone());
+                late.push(incarnation.0.clone());
             }
-            let job = self.jobs.get_mut(&life.0);
-            if let Some(job) = job.filter(|it| it.life == Some(life.1) && it.working.is_some()) {
+            let job = self.jobs.get_mut(&incarnation.0);
+            if let Some(job) =
+                job.filter(|it| it.incarnation == Some(incarnation.1) && it.working.is_some())
+            {
                 job.pause(now);
-                self.stalled.insert(life.clone());
+                self.stalled.insert(incarnation.clone());
             }
         }
         // The suspended containers may start too late for their gangs.
@@ -109,17 +111,20 @@ impl ModelAgents {
         if is_over {
             self.start_no_more(node, now);
         }
-        let stands = |life: &&LifeId| {
-            let gang = self.gangs.get(*life);
+        let stands = |incarnation: &&IncarnationId| {
+            let gang = self.gangs.get(*incarnation);
             gang.is_some_and(|gang| self.standing_under(gang).is_some())
         };
-        let on = self.stalled.iter().filter(|life| !stands(life));
-        let on: Vec<LifeId> = on.cloned().collect();
-        for life in on {
-            self.stalled.remove(&life);
-            let job = self.jobs.get(&life.0);
-            if job.is_some_and(|it| it.life == Some(life.1) && it.working.is_none()) {
-                self.work(life, 0.0, now, faults);
+        let on = self
+            .stalled
+            .iter()
+            .filter(|incarnation| !stands(incarnation));
+        let on: Vec<IncarnationId> = on.cloned().collect();
+        for incarnation in on {
+            self.stalled.remove(&incarnation);
+            let job = self.jobs.get(&incarnation.0);
+            if job.is_some_and(|it| it.incarnation == Some(incarnation.1) && it.working.is_none()) {
+                self.work(incarnation, 0.0, now, faults);
             }
         }
         self.pump(now, faults);
@@ -128,12 +133,12 @@ impl ModelAgents {
 
     pub(super) fn start_no_more(&mut self, node: &NodeId, now: Timestamp) {
         let mut asked = Vec::new();
-        for (life, gang) in &self.gangs {
+        for (incarnation, gang) in &self.gangs {
             let here = gang.containers.iter().filter(|(rank, (at, it))| {
                 let runs = gang.unanswered.get(rank).is_some_and(Option::is_some);
                 at == node && *it == Container::Asked && !runs
             });
-            asked.extend(here.map(|(rank, _)| container_id(life, *rank)));
+            asked.extend(here.map(|(rank, _)| container_id(incarnation, *rank)));
         }
         for id in asked {
             self.evict(&id, fenced(), now);
@@ -154,11 +159,11 @@ impl ModelAgents {
     }
 
     /// Starts and stops apply to the other members now, and to the suspended ones later.
-    pub(super) fn is_put_off(&mut self, life: &LifeId, due: Due) -> bool {
+    pub(super) fn is_put_off(&mut self, incarnation: &IncarnationId, due: Due) -> bool {
         if self.standing.is_empty() {
             return false;
         }
-        let Some(gang) = self.gangs.get(life) else {
+        let Some(gang) = self.gangs.get(incarnation) else {
             return false;
         };
         let of = |rank: Rank| {
@@ -177,7 +182,7 @@ impl ModelAgents {
             }
         };
         if let Some(until) = until {
-            self.schedule(until, life.clone(), due);
+            self.schedule(until, incarnation.clone(), due);
         }
         put_off && until.is_some()
     }

@@ -8,7 +8,7 @@ use dormouse_messages::{NodeId, TaskRanges, Timestamp};
 
 use super::agents::ModelAgents;
 use super::faults::{Faults, Saving};
-use super::life::{Due, LifeId, after, exited, life_of};
+use super::incarnation::{Due, IncarnationId, after, exited, incarnation_of};
 
 pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
     let failed = tasks.take_lowest(1, 1);
@@ -18,9 +18,9 @@ pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
 
 impl ModelAgents {
     pub(super) fn give(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
-        let life = life_of(id);
-        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
-        let gang = self.gangs.get_mut(&life);
+        let incarnation = incarnation_of(id);
+        let task_s = self.jobs.get(&incarnation.0).and_then(|job| job.task_s);
+        let gang = self.gangs.get_mut(&incarnation);
         let gang = gang.filter(|gang| gang.containers.contains_key(&id.rank));
         let (Some(task_s), Some(gang)) = (task_s, gang) else {
             return;
@@ -37,32 +37,32 @@ impl ModelAgents {
             }
         }
         if let Some(tasks) = queue.give(&given, now) {
-            self.run_tasks(&life, id.rank, tasks, task_s, now);
+            self.run_tasks(&incarnation, id.rank, tasks, task_s, now);
         }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
     pub(super) fn run_tasks(
         &mut self,
-        life: &LifeId,
+        incarnation: &IncarnationId,
         rank: Rank,
         tasks: u64,
         task_s: f64,
         now: Timestamp,
     ) {
         let at = after(now, task_s * tasks as f64);
-        self.schedule(at, life.clone(), Due::TasksEnded(rank));
+        self.schedule(at, incarnation.clone(), Due::TasksEnded(rank));
     }
 
     pub(super) fn tasks_ended(
         &mut self,
-        life: &LifeId,
+        incarnation: &IncarnationId,
         rank: Rank,
         now: Timestamp,
         faults: &mut Faults,
     ) {
-        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
-        let gang = self.gangs.get_mut(life);
+        let task_s = self.jobs.get(&incarnation.0).and_then(|job| job.task_s);
+        let gang = self.gangs.get_mut(incarnation);
         let gang = gang.filter(|gang| !gang.stopping.contains(&rank));
         let (Some(task_s), Some(gang)) = (task_s, gang) else {
             return;
@@ -85,32 +85,32 @@ impl ModelAgents {
             queue.begin(now)
         };
         let failures = failed.len();
-        self.report_tasks(life, rank, node, (completed, failed));
+        self.report_tasks(incarnation, rank, node, (completed, failed));
         if let Some(tasks) = next {
-            self.run_tasks(life, rank, tasks, task_s, now);
+            self.run_tasks(incarnation, rank, tasks, task_s, now);
         }
-        self.note_blame(&life.0, u32::try_from(failures).unwrap_or(u32::MAX));
+        self.note_blame(&incarnation.0, u32::try_from(failures).unwrap_or(u32::MAX));
     }
 
     /// Drains a container of a task set. Nothing is saved, so no save fails, but a task may outlast the
     /// grace period.
     pub(super) fn drain(&mut self, id: &ContainerId, now: Timestamp, faults: &mut Faults) {
-        let life = life_of(id);
-        let job = self.jobs.get(&life.0);
-        let save_s = job.map_or(0.0, |job| job.model.save_s(life.1));
-        let Some(gang) = self.gangs.get_mut(&life) else {
+        let incarnation = incarnation_of(id);
+        let job = self.jobs.get(&incarnation.0);
+        let save_s = job.map_or(0.0, |job| job.model.save_s(incarnation.1));
+        let Some(gang) = self.gangs.get_mut(&incarnation) else {
             return;
         };
         let hangs = || faults.saving() == Saving::Hangs;
         if !*gang.hangs.get_or_insert_with(hangs) {
             gang.draining.insert(id.rank);
-            self.schedule(after(now, save_s), life, Due::Drained);
+            self.schedule(after(now, save_s), incarnation, Due::Drained);
         }
     }
 
-    pub(super) fn drained(&mut self, life: &LifeId, now: Timestamp) {
-        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
-        let Some(gang) = self.gangs.get_mut(life) else {
+    pub(super) fn drained(&mut self, incarnation: &IncarnationId, now: Timestamp) {
+        let task_s = self.jobs.get(&incarnation.0).and_then(|job| job.task_s);
+        let Some(gang) = self.gangs.get_mut(incarnation) else {
             return;
         };
         let mut left = Vec::new();
@@ -123,16 +123,16 @@ impl ModelAgents {
         }
         for (rank, node, completed) in &left {
             let ended = (completed.clone(), Vec::new());
-            self.report_tasks(life, *rank, node.clone(), ended);
+            self.report_tasks(incarnation, *rank, node.clone(), ended);
         }
         for (rank, ..) in left {
-            self.end(life, rank, exited(0));
+            self.end(incarnation, rank, exited(0));
         }
     }
 
     fn report_tasks(
         &mut self,
-        life: &LifeId,
+        incarnation: &IncarnationId,
         rank: Rank,
         node: NodeId,
         (completed, failed): (TaskRanges, Vec<FailedTask>),
@@ -141,8 +141,8 @@ impl ModelAgents {
             return;
         }
         let ended = TasksEnded {
-            job: life.0.clone(),
-            incarnation: life.1,
+            job: incarnation.0.clone(),
+            incarnation: incarnation.1,
             rank,
             node: node.clone(),
             completed,

@@ -8,7 +8,7 @@ use dormouse_messages::{Event, JobId, Rank, Recorded, Timestamp};
 use super::agents::ModelAgents;
 use super::faults::Faults;
 use super::gang::Container;
-use super::life::{Due, LifeId, after};
+use super::incarnation::{Due, IncarnationId, after};
 use super::model::ModelJob;
 use super::model_node::Note;
 
@@ -39,19 +39,23 @@ impl ModelAgents {
                 self.has_started(event, now);
             }
             Some(Event::ContainerReady(event)) => {
-                let life = (event.container.job.clone(), event.container.incarnation);
-                self.drop_due(&life, |due| due == Due::Ready(event.container.rank));
+                let incarnation = (event.container.job.clone(), event.container.incarnation);
+                self.drop_due(&incarnation, |due| due == Due::Ready(event.container.rank));
             }
             Some(Event::CheckpointSaved(event)) => {
-                let life = (event.job.clone(), event.incarnation);
-                self.drop_due(&life, |due| matches!(due, Due::Saved | Due::SaveFailed));
+                let incarnation = (event.job.clone(), event.incarnation);
+                self.drop_due(&incarnation, |due| {
+                    matches!(due, Due::Saved | Due::SaveFailed)
+                });
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.saved = job.done_at(now);
                 }
             }
             Some(Event::CheckpointFailed(event)) => {
-                let life = (event.job.clone(), event.incarnation);
-                self.drop_due(&life, |due| matches!(due, Due::Saved | Due::SaveFailed));
+                let incarnation = (event.job.clone(), event.incarnation);
+                self.drop_due(&incarnation, |due| {
+                    matches!(due, Due::Saved | Due::SaveFailed)
+                });
             }
             Some(Event::ContainerExited(event)) => return self.has_exited(event, now),
             Some(Event::TasksEnded(event)) => self.tasks_have_ended(event, now),
@@ -77,33 +81,34 @@ impl ModelAgents {
         if job.working.is_none() {
             return;
         }
-        let lives = self.gangs.keys().filter(|(job, _)| job == id);
-        if let Some(life) = lives.max().cloned() {
-            self.drop_due(&life, |due| {
+        let known = self.gangs.keys().filter(|(job, _)| job == id);
+        if let Some(incarnation) = known.max().cloned() {
+            self.drop_due(&incarnation, |due| {
                 matches!(due, Due::Ended { .. } | Due::Progress(_))
             });
-            self.plan(life, None);
+            self.plan(incarnation, None);
         }
     }
 
     /// Postpones everything due before `until`.
     pub fn postpone(&mut self, until: Timestamp) {
         let later = self.due.split_off(&(until, 0));
-        for (_, (life, due)) in std::mem::replace(&mut self.due, later) {
-            self.schedule(until, life, due);
+        for (_, (incarnation, due)) in std::mem::replace(&mut self.due, later) {
+            self.schedule(until, incarnation, due);
         }
     }
 
-    fn drop_due(&mut self, life: &LifeId, is_said: impl Fn(Due) -> bool) {
-        self.due.retain(|_, (of, due)| of != life || !is_said(*due));
+    fn drop_due(&mut self, incarnation: &IncarnationId, is_said: impl Fn(Due) -> bool) {
+        self.due
+            .retain(|_, (of, due)| of != incarnation || !is_said(*due));
     }
 
     fn has_started(&mut self, event: &ContainerStarted, now: Timestamp) {
-        let (life, rank): (LifeId, _) = (
+        let (incarnation, rank): (IncarnationId, _) = (
             (event.container.job.clone(), event.container.incarnation),
             event.container.rank,
         );
-        let Some(gang) = self.gangs.get_mut(&life) else {
+        let Some(gang) = self.gangs.get_mut(&incarnation) else {
             return;
         };
         let runs = Note::Running(event.container.clone());
@@ -120,26 +125,27 @@ impl ModelAgents {
         let (resumes, served) = (gang.resumes, gang.served);
         let begins = whole && !gang.begun && !gang.failed;
         gang.begun |= whole;
-        let is_newcomer = |(of, due): &(LifeId, Due)| *of == life && *due == Due::Joined(rank);
+        let is_newcomer =
+            |(of, due): &(IncarnationId, Due)| *of == incarnation && *due == Due::Joined(rank);
         let comes = self.due.values().any(is_newcomer);
-        self.drop_due(&life, |due| due == Due::Joined(rank));
+        self.drop_due(&incarnation, |due| due == Due::Joined(rank));
         if served || comes {
-            let at = after(now, self.ready_s(&life, rank));
-            self.schedule(at, life.clone(), Due::Ready(rank));
+            let at = after(now, self.ready_s(&incarnation, rank));
+            self.schedule(at, incarnation.clone(), Due::Ready(rank));
         }
         if begins {
-            self.drop_due(&life, |due| due == Due::Started);
+            self.drop_due(&incarnation, |due| due == Due::Started);
             let pause_s = self
                 .jobs
-                .get(&life.0)
-                .map_or(0.0, |job| job.model.pause_s(life.1, resumes));
-            self.work(life, pause_s, now, &mut Faults::none());
+                .get(&incarnation.0)
+                .map_or(0.0, |job| job.model.pause_s(incarnation.1, resumes));
+            self.work(incarnation, pause_s, now, &mut Faults::none());
         }
     }
 
     fn has_exited(&mut self, event: &ContainerExited, now: Timestamp) -> Option<Died> {
-        let life = (event.container.job.clone(), event.container.incarnation);
-        let gang = self.gangs.get_mut(&life)?;
+        let incarnation = (event.container.job.clone(), event.container.incarnation);
+        let gang = self.gangs.get_mut(&incarnation)?;
         gang.containers.remove(&event.container.rank)?;
         let exit = Exit {
             code: event.exit_code,
@@ -153,7 +159,7 @@ impl ModelAgents {
         let works = gang.containers.keys().any(|rank| gang.is_worker(*rank));
         let stopping = gang.stopping.remove(&event.container.rank);
         let asked = stopping || event.evicted;
-        let job = self.jobs.get_mut(&life.0)?;
+        let job = self.jobs.get_mut(&incarnation.0)?;
         let success = event.exit_code == Some(0) && !event.evicted;
         let ended_itself = event.exit_code.is_some() || event.signal.is_some();
         let mut died = None;
@@ -164,7 +170,7 @@ impl ModelAgents {
             gang.failed = true;
             job.failed += 1;
             died = Some(Died {
-                job: life.0.clone(),
+                job: incarnation.0.clone(),
                 done: job.done,
             });
         } else if success && job.working.is_some() && (!works || !in_place) {
@@ -174,7 +180,7 @@ impl ModelAgents {
         } else if !success && job.working.is_some() {
             // The first failing member costs the gang's work.
             let died_of = Died {
-                job: life.0.clone(),
+                job: incarnation.0.clone(),
                 done: job.just_below(now),
             };
             died = (!asked).then_some(died_of);
@@ -189,20 +195,20 @@ impl ModelAgents {
             if stopping || !success {
                 job.die();
             }
-            self.drop_due(&life, |_| true);
+            self.drop_due(&incarnation, |_| true);
             if !in_place {
-                self.gangs.remove(&life);
+                self.gangs.remove(&incarnation);
             }
         } else {
-            self.drop_due(&life, |due| due == Due::Left(event.container.rank));
+            self.drop_due(&incarnation, |due| due == Due::Left(event.container.rank));
         }
         died
     }
 
     fn tasks_have_ended(&mut self, event: &TasksEnded, now: Timestamp) {
-        let life = (event.job.clone(), event.incarnation);
-        let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
-        let Some(gang) = self.gangs.get_mut(&life) else {
+        let incarnation = (event.job.clone(), event.incarnation);
+        let task_s = self.jobs.get(&incarnation.0).and_then(|job| job.task_s);
+        let Some(gang) = self.gangs.get_mut(&incarnation) else {
             return;
         };
         let Some(queue) = gang.tasks.get_mut(&event.rank) else {
@@ -211,9 +217,9 @@ impl ModelAgents {
         queue.have_ended(&event.completed, &event.failed, now);
         let left = queue.running();
         // The log's report replaces the model's due time.
-        self.drop_due(&life, |due| due == Due::TasksEnded(event.rank));
+        self.drop_due(&incarnation, |due| due == Due::TasksEnded(event.rank));
         if let Some(task_s) = task_s.filter(|_| left > 0) {
-            self.run_tasks(&life, event.rank, left, task_s, now);
+            self.run_tasks(&incarnation, event.rank, left, task_s, now);
         }
     }
 }

@@ -8,20 +8,33 @@ use dormouse_messages::{NodeId, Timestamp};
 
 use super::agents::ModelAgents;
 use super::faults::Faults;
-use super::life::{Due, LifeId, after};
+use super::incarnation::{Due, IncarnationId, after};
 
 impl ModelAgents {
     /// Starts a gang's work after `pause_s`.
-    pub(super) fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
-        let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
+    pub(super) fn work(
+        &mut self,
+        incarnation: IncarnationId,
+        pause_s: f64,
+        now: Timestamp,
+        faults: &mut Faults,
+    ) {
+        let (Some(job), Some(gang)) = (
+            self.jobs.get_mut(&incarnation.0),
+            self.gangs.get(&incarnation),
+        ) else {
             return;
         };
-        job.life = Some(life.1);
+        job.incarnation = Some(incarnation.1);
         if job.task_s.is_some() {
             job.plan += 1;
             let plan = job.plan;
             if let Some(dies_s) = faults.dies_after_s() {
-                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
+                self.schedule(
+                    after(now, dies_s),
+                    incarnation,
+                    Due::Ended { code: 1, plan },
+                );
             }
             return;
         }
@@ -29,22 +42,28 @@ impl ModelAgents {
             job.plan += 1;
             let plan = job.plan;
             if let Some(dies_s) = faults.dies_after_s() {
-                self.schedule(after(now, dies_s), life, Due::Ended { code: 1, plan });
+                self.schedule(
+                    after(now, dies_s),
+                    incarnation,
+                    Due::Ended { code: 1, plan },
+                );
             }
             return;
         }
         let containers = gang.containers.iter();
         let workers = containers.filter(|(rank, _)| gang.is_worker(**rank));
         let nodes: BTreeSet<&NodeId> = workers.map(|(_, (node, _))| node).collect();
-        let speed = job.model.speed(life.1, gang.workers().max(1), nodes.len());
+        let speed = job
+            .model
+            .speed(incarnation.1, gang.workers().max(1), nodes.len());
         let since = after(now, pause_s);
         job.working = Some((since, speed));
         let by_chance = faults.dies_after_s();
-        self.plan(life, by_chance);
+        self.plan(incarnation, by_chance);
     }
 
-    pub(super) fn plan(&mut self, life: LifeId, by_chance: Option<f64>) {
-        let Some(job) = self.jobs.get_mut(&life.0) else {
+    pub(super) fn plan(&mut self, incarnation: IncarnationId, by_chance: Option<f64>) {
+        let Some(job) = self.jobs.get_mut(&incarnation.0) else {
             return;
         };
         let Some((since, speed)) = job.working else {
@@ -65,26 +84,30 @@ impl ModelAgents {
             Some(dies_s) => (dies_s, 1),
             None => (left_s, 0),
         };
-        let first_s = job.model.first_report_s(life.1);
+        let first_s = job.model.first_report_s(incarnation.1);
         if let Some(first_s) = first_s.filter(|first_s| *first_s < ends_s) {
-            self.schedule(after(since, first_s), life.clone(), Due::Progress(plan));
+            self.schedule(
+                after(since, first_s),
+                incarnation.clone(),
+                Due::Progress(plan),
+            );
         }
         if ends_s.is_finite() {
-            self.schedule(after(since, ends_s), life, Due::Ended { code, plan });
+            self.schedule(after(since, ends_s), incarnation, Due::Ended { code, plan });
         }
     }
 
-    pub(super) fn progress(&mut self, life: LifeId, plan: u64, now: Timestamp) {
-        let job = self.jobs.get(&life.0).filter(|job| job.plan == plan);
-        let (Some(job), Some(gang)) = (job, self.gangs.get(&life)) else {
+    pub(super) fn progress(&mut self, incarnation: IncarnationId, plan: u64, now: Timestamp) {
+        let job = self.jobs.get(&incarnation.0).filter(|job| job.plan == plan);
+        let (Some(job), Some(gang)) = (job, self.gangs.get(&incarnation)) else {
             return;
         };
         let Some((node, _)) = gang.containers.get(&Rank(0)) else {
             return;
         };
         let event = Progress {
-            job: life.0.clone(),
-            incarnation: life.1,
+            job: incarnation.0.clone(),
+            incarnation: incarnation.1,
             node: node.clone(),
             step: whole(job.done_at(now)),
             steps_total: whole(job.model.work_container_s),
@@ -94,7 +117,7 @@ impl ModelAgents {
         let every_s = job.model.progress_s;
         self.says(event.node.clone(), event);
         if let Some(every_s) = every_s {
-            self.schedule(after(now, every_s), life, Due::Progress(plan));
+            self.schedule(after(now, every_s), incarnation, Due::Progress(plan));
         }
     }
 }

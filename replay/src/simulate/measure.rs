@@ -231,14 +231,14 @@ impl Measures {
         for (id, job) in cluster.live() {
             let demands = Demands::new(&job.demand, &job.auxiliary);
             self.demands.insert(id.clone(), demands);
-            let life = job.life.as_ref();
-            let runs = life.into_iter().flat_map(|life| {
-                let of = life.containers.iter();
+            let partition = job.partition.as_ref();
+            let runs = partition.into_iter().flat_map(|partition| {
+                let of = partition.containers.iter();
                 let runs = of.filter(|(_, it)| it.phase == ContainerPhase::Started);
                 runs.map(|(rank, it)| {
                     let container = ContainerId {
                         job: id.clone(),
-                        incarnation: life.incarnation,
+                        incarnation: partition.incarnation,
                         rank: *rank,
                     };
                     (container, it.place.node.clone())

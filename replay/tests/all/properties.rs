@@ -69,23 +69,23 @@ fn count(log: &[Arc<Recorded>], wanted: impl Fn(&Event) -> bool) -> usize {
     events.filter(|event| wanted(event)).count()
 }
 
-fn lives(log: &[Arc<Recorded>]) -> Vec<(JobId, f64)> {
+fn runs(log: &[Arc<Recorded>]) -> Vec<(JobId, f64)> {
     let mut since: BTreeMap<(JobId, Incarnation), Timestamp> = BTreeMap::new();
-    let mut lives = Vec::new();
+    let mut runs = Vec::new();
     for recorded in log {
         match recorded.event() {
             Some(Event::PartitionStarted(event)) => {
-                let life = (event.job.clone(), event.incarnation);
-                since.insert(life, recorded.stored_at);
+                let key = (event.job.clone(), event.incarnation);
+                since.insert(key, recorded.stored_at);
             }
             Some(Event::CheckpointRequested(event)) => {
                 let began = since[&(event.job.clone(), event.incarnation)];
-                lives.push((event.job.clone(), recorded.stored_at.seconds_since(began)));
+                runs.push((event.job.clone(), recorded.stored_at.seconds_since(began)));
             }
             _ => {}
         }
     }
-    lives
+    runs
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn nobody_is_resized_right_after_its_start_and_everybody_in_the_end() {
         }
         finish(&mut engine);
         let log = engine.log();
-        for (job, ran_s) in lives(log) {
+        for (job, ran_s) in runs(log) {
             let number: u32 = job.name()[1..].parse().expect("a number");
             // Silent jobs count as ready after fifteen seconds.
             let least_s = if number.is_multiple_of(4) { 40.0 } else { 15.0 };
@@ -153,7 +153,7 @@ fn a_job_that_was_left_alone_grows_when_its_time_has_come() {
     submit(&mut engine, 1.0, "long", 4_000.0, &fields(2, 8));
     finish(&mut engine);
     let log = engine.log();
-    let long: Vec<f64> = lives(log).into_iter().map(|(_, ran_s)| ran_s).collect();
+    let long: Vec<f64> = runs(log).into_iter().map(|(_, ran_s)| ran_s).collect();
     assert_eq!(long, [15.0], "grown once, fifteen seconds after its start");
 }
 

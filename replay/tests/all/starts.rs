@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::{Policy, Queue};
 use dormouse_messages::{Event, Incarnation, JobId, Recorded, Sequence};
-use dormouse_replay::engine::{Action, Engine, LifeCosts, ModelJob, Scaling};
+use dormouse_replay::engine::{Action, Engine, IncarnationCosts, ModelJob, Scaling};
 use dormouse_replay::history::plan::{Subject, plan};
 use dormouse_replay::history::whatif::{ForkAt, History};
 use dormouse_replay::random::Random;
@@ -66,12 +66,12 @@ fn model(kind: Kind, random: &mut Random) -> ModelJob {
         model.work_container_s *= 4.0;
         (model.save_s, model.start_s, model.resume_s) = (5.0, 3.0, 10.0);
     }
-    for life in 1..60 {
-        let costs = LifeCosts {
+    for incarnation in 1..60 {
+        let costs = IncarnationCosts {
             pace: Some(random.between(0.95, 1.05)),
-            ..LifeCosts::default()
+            ..IncarnationCosts::default()
         };
-        model.lives.insert(Incarnation(life), costs);
+        model.incarnations.insert(Incarnation(incarnation), costs);
     }
     model
 }

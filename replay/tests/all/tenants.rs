@@ -476,8 +476,8 @@ fn a_task_set_makes_room_for_others_and_completes() {
         assert!(when(&engine, job, "completed").is_some(), "{job}");
     }
     let started = |it: &&std::sync::Arc<dormouse_messages::Recorded>| matches!(it.event(), Some(Event::PartitionStarted(event)) if event.job.as_str() == "ads/set");
-    let lives = engine.log().iter().filter(started).count();
-    assert!(lives > 1, "it gave way to the other one");
+    let starts = engine.log().iter().filter(started).count();
+    assert!(starts > 1, "it gave way to the other one");
 }
 
 #[test]

@@ -78,8 +78,8 @@ fn free(state: &ClusterState) -> BTreeMap<&NodeId, (&Node, Free)> {
         .map(|(name, node)| (name, (node, Free::empty(node))))
         .collect();
     for job in state.jobs.values() {
-        let life = job.life.iter().flat_map(|life| &life.containers);
-        let held = life.filter(|(_, container)| container.holds_room());
+        let containers = job.partition.iter().flat_map(|it| &it.containers);
+        let held = containers.filter(|(_, container)| container.holds_room());
         let mut places: BTreeSet<_> = BTreeSet::new();
         let held = held.map(|(rank, container)| (*rank, &container.place));
         let assigned = job.assignment.iter().filter(|it| !it.displaced);
@@ -108,7 +108,7 @@ fn free(state: &ClusterState) -> BTreeMap<&NodeId, (&Node, Free)> {
 
 fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     let released = state.jobs.iter().filter(|(_, job)| {
-        job.assignment.as_ref().is_none_or(|it| it.displaced) && job.life.is_none()
+        job.assignment.as_ref().is_none_or(|it| it.displaced) && job.partition.is_none()
     });
     let mut waiting: Vec<(&JobId, &Job)> = released.chain(state.queued.iter()).collect();
     waiting.retain(|(_, job)| job.cancel_requested.is_none());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::common::small_cluster;
 use dormouse_messages::{Event, Recorded, Sequence};
-use dormouse_replay::engine::{LifeCosts, Scaling};
+use dormouse_replay::engine::{IncarnationCosts, Scaling};
 use dormouse_replay::history::changes::Asked;
 use dormouse_replay::history::whatif::{Answer, ForkAt, History, Options, run, whatif};
 use dormouse_replay::random::Random;
@@ -208,14 +208,14 @@ fn with_noise_the_truth_lies_near_what_is_said() {
                 };
                 model.progress_s = Some(120.0);
                 (model.save_s, model.resume_s, model.warm_up_s) = (10.0, 20.0, 5.0);
-                for life in 1..200 {
-                    let costs = LifeCosts {
+                for incarnation in 1..200 {
+                    let costs = IncarnationCosts {
                         pace: Some(random.between(0.95, 1.05)),
-                        ..LifeCosts::default()
+                        ..IncarnationCosts::default()
                     };
                     model
-                        .lives
-                        .insert(dormouse_messages::Incarnation(life), costs);
+                        .incarnations
+                        .insert(dormouse_messages::Incarnation(incarnation), costs);
                 }
             }
             scenario

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hosts_clocks_go_on_in_one_life() {
+    fn the_hosts_clocks_go_on_in_one_boot() {
         let (first, second) = (host_time(), host_time());
         assert_ne!(first.boot, 0);
         assert_eq!(first.boot, second.boot);

@@ -269,7 +269,9 @@ impl Hold {
                 let (revision, held) = read(&self.log, &self.subject).await.map_err(unanswered)?;
                 match held {
                     // A restarted agent takes over its own lease at once.
-                    Some(by) if by.token != self.value.token && !self.is_later_life_of(&by) => {
+                    Some(by)
+                        if by.token != self.value.token && !self.is_later_incarnation_of(&by) =>
+                    {
                         return Err(RenewError::Held { by, revision });
                     }
                     _ => revision,
@@ -283,7 +285,7 @@ impl Hold {
         Ok(())
     }
 
-    fn is_later_life_of(&self, other: &LeaseValue) -> bool {
+    fn is_later_incarnation_of(&self, other: &LeaseValue) -> bool {
         let at_home = other.home.is_empty() || self.value.home == other.home;
         at_home && self.value.holder == other.holder && self.value.incarnation > other.incarnation
     }

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_that_has_just_joined_is_not_lost_for_what_was_before() {
+    fn an_incarnation_that_has_just_joined_is_not_lost_for_what_was_before() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut table = expecting(start, table(Some(start), Some(seen(start))));

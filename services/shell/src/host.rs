@@ -40,8 +40,8 @@ impl ClockAnchor {
     /// Returns the log time at `host`; `None` if clocks went back.
     #[must_use]
     pub fn reaches(&self, host: &HostTime) -> Option<Timestamp> {
-        let same_life = self.host.boot != 0 && self.host.boot == host.boot;
-        let passed_us = if same_life {
+        let same_boot = self.host.boot != 0 && self.host.boot == host.boot;
+        let passed_us = if same_boot {
             host.up_us.checked_sub(self.host.up_us)?
         } else {
             let (then, now) = (self.host.wall.as_micros(), host.wall.as_micros());

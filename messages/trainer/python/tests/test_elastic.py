@@ -228,7 +228,7 @@ def test_who_leaves_is_not_counted_where_the_file_still_lists_it():
     assert found.of("b") is None
 
 
-def test_a_newcomer_does_not_read_what_the_life_began_from(tmp_path):
+def test_a_newcomer_does_not_read_what_the_incarnation_began_from(tmp_path):
     files = {"DORMOUSE_MEMBERS": tmp_path / "members", "DORMOUSE_MEMBER": "4"}
     gone = tmp_path / "gone"
     env = harness.environment(tmp_path, resume_from=gone, DORMOUSE_GENERATION=3, **files)

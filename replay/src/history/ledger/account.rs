@@ -15,7 +15,7 @@
 use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::Incarnation;
 use dormouse_messages::{Amounts, JobId, Rank};
-use dormouse_state::{Job, LifePhase};
+use dormouse_state::{Job, PartitionPhase};
 use serde::{Deserialize, Serialize};
 
 /// A time window in milliseconds since 1970.
@@ -123,7 +123,7 @@ pub struct Account {
     parts: Parts,
     /// The current activity: start, kind and number of containers.
     open: Option<(i64, Doing, u64)>,
-    life: Vec<Span>,
+    spans: Vec<Span>,
     incarnation: Option<Incarnation>,
     saved_at: Option<i64>,
     has_tasks: bool,
@@ -178,7 +178,7 @@ impl Account {
         }
         self.has_tasks = job.tasks.is_some();
         let (doing, containers) = doing(job, part);
-        let incarnation = job.life.as_ref().map(|life| life.incarnation);
+        let incarnation = job.partition.as_ref().map(|it| it.incarnation);
         if incarnation.is_some() && incarnation != self.incarnation {
             self.close(window, now);
             self.settle(&Lost::Nothing, window);
@@ -202,7 +202,7 @@ impl Account {
         roles.for_each(|role| role.saved(incarnation, now));
     }
 
-    pub fn life_ended(&mut self, reason: StopReason, window: Window, now: i64) {
+    pub fn incarnation_ended(&mut self, reason: StopReason, window: Window, now: i64) {
         self.close(window, now);
         let lost = match reason {
             _ if self.has_tasks => Lost::Nothing,
@@ -212,7 +212,7 @@ impl Account {
         };
         self.settle(&lost, window);
         let roles = self.roles.iter_mut();
-        roles.for_each(|role| role.life_ended(reason, window, now));
+        roles.for_each(|role| role.incarnation_ended(reason, window, now));
     }
 
     pub fn end(&mut self, how: &'static str, window: Window, now: i64) {
@@ -247,13 +247,13 @@ impl Account {
         match doing {
             Doing::Waiting => self.parts.waiting += span.amount(window),
             Doing::Stopped => self.parts.stopped += span.amount(window),
-            Doing::Starting | Doing::Running | Doing::Stopping => self.life.push(span),
+            Doing::Starting | Doing::Running | Doing::Stopping => self.spans.push(span),
         }
     }
 
     fn settle(&mut self, lost: &Lost, window: Window) {
         let saved_at = self.saved_at.take();
-        for span in std::mem::take(&mut self.life) {
+        for span in std::mem::take(&mut self.spans) {
             match span.doing {
                 Doing::Starting if matches!(lost, Lost::Failure) && saved_at.is_none() => {
                     self.parts.failed += span.amount(window);
@@ -287,13 +287,16 @@ impl Span {
 
 fn doing(job: &Job, part: Option<usize>) -> (Doing, u64) {
     let is_of = |rank: Rank| job.auxiliary.index_at(rank) == part;
-    if let Some(life) = &job.life {
-        let of = life.containers.iter().filter(|(rank, _)| is_of(**rank));
+    if let Some(partition) = &job.partition {
+        let of = partition
+            .containers
+            .iter()
+            .filter(|(rank, _)| is_of(**rank));
         let held = of.filter(|(_, it)| it.holds_room()).count() as u64;
-        let doing = match life.phase {
-            LifePhase::Starting => Doing::Starting,
-            LifePhase::Running => Doing::Running,
-            LifePhase::Saving { .. } | LifePhase::Stopping { .. } => Doing::Stopping,
+        let doing = match partition.phase {
+            PartitionPhase::Starting => Doing::Starting,
+            PartitionPhase::Running => Doing::Running,
+            PartitionPhase::Saving { .. } | PartitionPhase::Stopping { .. } => Doing::Stopping,
         };
         return (doing, held);
     }

@@ -154,7 +154,7 @@ impl Ledger {
             Event::PartitionStopped(event) => {
                 let (window, now) = (self.window, self.now);
                 if let Some(account) = self.live.get_mut(&event.job) {
-                    account.life_ended(event.reason, window, now);
+                    account.incarnation_ended(event.reason, window, now);
                 }
                 self.follow(&event.job);
             }

@@ -228,7 +228,7 @@ impl Rivals {
             fields.insert("name".to_owned(), json!(name));
             fields.retain(|field, _| !["depends_on", "if_plan"].contains(&field.as_str()));
             let mut model = course.model(like);
-            model.lives.clear();
+            model.incarnations.clear();
             model.failures.clear();
             Some(Submission {
                 at_s,

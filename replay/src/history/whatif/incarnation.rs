@@ -52,7 +52,7 @@ impl Member {
 
 /// The times of an incarnation.
 #[derive(Debug, Clone, Default)]
-pub struct Life {
+pub struct IncarnationTimes {
     pub requested: Option<Timestamp>,
     /// The time when the last of the first containers ran.
     pub started: Option<Timestamp>,
@@ -71,7 +71,7 @@ pub struct Life {
     pub(super) members: BTreeMap<Rank, Member>,
 }
 
-impl Life {
+impl IncarnationTimes {
     pub fn start_s(&self) -> Option<f64> {
         between(self.requested, self.started)
     }
@@ -201,35 +201,35 @@ pub fn number(value: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn reported(reports: u64) -> Life {
-        let mut life = Life::default();
+    fn reported(reports: u64) -> IncarnationTimes {
+        let mut times = IncarnationTimes::default();
         for number in 1..=reports {
             let at = Timestamp::default().plus_ms(number * 10_000);
             let step = number * 10_000 / 1_070;
-            life.reports.push((at, step, 4));
+            times.reports.push((at, step, 4));
         }
-        life
+        times
     }
 
     /// The plain median of windows with 9 or 10 steps would be 1.11 s.
     #[test]
     fn steps_that_are_reported_whole_do_not_bend_their_time() {
-        let mut life = reported(20);
-        let step_s = life.points()[0].step_s;
+        let mut times = reported(20);
+        let step_s = times.points()[0].step_s;
         assert!((step_s / 1.07 - 1.0).abs() < 0.01, "{step_s}");
-        for (at, ..) in life.reports.iter_mut().skip(10) {
+        for (at, ..) in times.reports.iter_mut().skip(10) {
             *at = at.plus_ms(60_000);
         }
-        let step_s = life.points()[0].step_s;
+        let step_s = times.points()[0].step_s;
         assert!((step_s / 1.07 - 1.0).abs() < 0.01, "{step_s}");
     }
 
     #[test]
     fn what_was_said_to_be_left_stands_beside_what_was() {
-        let life = reported(5);
+        let times = reported(5);
         let completed = Timestamp::default().plus_ms(107_000);
         let mut ends = Vec::new();
-        life.ends(100, completed, &mut ends);
+        times.ends(100, completed, &mut ends);
         assert_eq!(ends.len(), 4);
         for (said_s, was_s) in ends {
             assert!((said_s / was_s - 1.0).abs() < 0.2, "{said_s} and {was_s}");

@@ -18,9 +18,9 @@ use dormouse_messages::speed::{Curve, SpeedPoint};
 use dormouse_state::speed::curve_fit::{distinct, fit, left_out_error, residual};
 use serde::{Deserialize, Serialize};
 
-use super::incarnation::Life;
+use super::incarnation::IncarnationTimes;
 use super::observed::{Observed, Seen};
-use crate::engine::{LifeCosts, ModelJob, Scaling};
+use crate::engine::{IncarnationCosts, ModelJob, Scaling};
 use crate::random::Random;
 
 /// Seconds per task of a set without an ended task.
@@ -186,25 +186,29 @@ fn known(own: Vec<SpeedPoint>, pool: Vec<SpeedPoint>) -> Known {
 }
 
 fn costs(model: &mut ModelJob, (seen, known, report): (&Seen, &Known, bool), observed: &Observed) {
-    let usual = |of: &dyn Fn(&Life) -> Option<f64>| {
+    let usual = |of: &dyn Fn(&IncarnationTimes) -> Option<f64>| {
         let own = seen.usual(of);
         own.or_else(|| observed.usual(seen, of)).unwrap_or(0.0)
     };
-    model.start_s = usual(&Life::start_s);
+    model.start_s = usual(&IncarnationTimes::start_s);
     model.save_s = match seen.tasks {
-        Some(_) => seen.usual(Life::drained_s).unwrap_or(0.0),
-        None => usual(&Life::save_s),
+        Some(_) => seen.usual(IncarnationTimes::drained_s).unwrap_or(0.0),
+        None => usual(&IncarnationTimes::save_s),
     };
-    model.stop_s = usual(&Life::stop_s);
+    model.stop_s = usual(&IncarnationTimes::stop_s);
     model.ready_s = seen.ready_s().unwrap_or(0.0);
     let reports = seen.reports();
     let curve = known.curve;
-    let pause_s = |life: &Life| curve.and_then(|curve| life.pause_s(|n| curve.step_s(n)));
-    let first_s =
-        |life: &Life| Some((life.first_report_s()? - pause_s(life).unwrap_or(0.0)).max(0.0));
+    let pause_s =
+        |times: &IncarnationTimes| curve.and_then(|curve| times.pause_s(|n| curve.step_s(n)));
+    let first_s = |times: &IncarnationTimes| {
+        Some((times.first_report_s()? - pause_s(times).unwrap_or(0.0)).max(0.0))
+    };
     if curve.is_some() {
         let of = |resumes: bool| {
-            seen.usual(move |life: &Life| pause_s(life).filter(|_| (life.from_step > 0) == resumes))
+            seen.usual(move |times: &IncarnationTimes| {
+                pause_s(times).filter(|_| (times.from_step > 0) == resumes)
+            })
         };
         let (first, resumed) = (of(false), of(true));
         model.warm_up_s = first.or(resumed).unwrap_or(0.0);
@@ -220,20 +224,20 @@ fn costs(model: &mut ModelJob, (seen, known, report): (&Seen, &Known, bool), obs
         model.progress_s = Some(every_s);
         model.first_report_s = seen.usual(first_s);
     }
-    for (incarnation, life) in &seen.lives {
-        let costs = LifeCosts {
-            start_s: life.started_after_s(),
-            pause_s: pause_s(life),
+    for (incarnation, times) in &seen.incarnations {
+        let costs = IncarnationCosts {
+            start_s: times.started_after_s(),
+            pause_s: pause_s(times),
             save_s: match seen.tasks {
-                Some(_) => life.drained_s().or_else(|| life.saved_after_s()),
-                None => life.saved_after_s(),
+                Some(_) => times.drained_s().or_else(|| times.saved_after_s()),
+                None => times.saved_after_s(),
             },
-            stop_s: life.stopped_after_s(),
+            stop_s: times.stopped_after_s(),
             pace: None,
-            first_report_s: first_s(life),
-            members: life.members(),
+            first_report_s: first_s(times),
+            members: times.members(),
         };
-        model.lives.insert(*incarnation, costs);
+        model.incarnations.insert(*incarnation, costs);
     }
 }
 

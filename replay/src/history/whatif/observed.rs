@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::{CheckpointMode, Executor, JobSpec};
 use dormouse_messages::{Amounts, Event, Fact, Incarnation, JobId, Rank, Timestamp};
-use dormouse_state::{ClusterState, LifePhase};
+use dormouse_state::{ClusterState, PartitionPhase};
 
-use super::incarnation::{Life, Member, number};
+use super::incarnation::{IncarnationTimes, Member, number};
 use crate::random::Random;
 use dormouse_messages::speed::SpeedPoint;
 use dormouse_state::speed::curve_fit::median;
@@ -22,7 +22,7 @@ pub struct Seen {
     pub tasks: Option<u32>,
     pub served: bool,
     mode: CheckpointMode,
-    pub lives: BTreeMap<Incarnation, Life>,
+    pub incarnations: BTreeMap<Incarnation, IncarnationTimes>,
     saved_step: u64,
     task_s: Vec<f64>,
     busy: BTreeMap<(Incarnation, Rank), (u64, Timestamp)>,
@@ -41,7 +41,7 @@ impl Seen {
             tasks: spec.tasks.map(|tasks| tasks.count),
             served: spec.service.is_some(),
             mode: spec.checkpoint.mode,
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             saved_step: 0,
             task_s: Vec::new(),
             busy: BTreeMap::new(),
@@ -70,31 +70,37 @@ impl Seen {
     }
 
     pub fn points(&self) -> Vec<SpeedPoint> {
-        self.lives.values().flat_map(Life::points).collect()
+        self.incarnations
+            .values()
+            .flat_map(IncarnationTimes::points)
+            .collect()
     }
 
     pub fn containers(&self) -> Option<u32> {
-        let reports = self.lives.values().next_back()?.reports.last();
+        let reports = self.incarnations.values().next_back()?.reports.last();
         reports.map(|(.., containers)| *containers)
     }
 
     pub fn reports(&self) -> bool {
-        self.lives.values().any(|life| !life.reports.is_empty())
+        self.incarnations.values().any(|it| !it.reports.is_empty())
     }
 
     /// Returns the median of a cost over the incarnations.
-    pub fn usual(&self, of: impl Fn(&Life) -> Option<f64>) -> Option<f64> {
-        median(self.lives.values().filter_map(of).collect())
+    pub fn usual(&self, of: impl Fn(&IncarnationTimes) -> Option<f64>) -> Option<f64> {
+        median(self.incarnations.values().filter_map(of).collect())
     }
 
     pub fn ready_s(&self) -> Option<f64> {
-        let members = self.lives.values().flat_map(|life| life.members.values());
+        let members = self
+            .incarnations
+            .values()
+            .flat_map(|it| it.members.values());
         let ready = members.filter_map(Member::ready_s);
         median(ready.collect())
     }
 
-    fn life(&mut self, incarnation: Incarnation) -> &mut Life {
-        self.lives.entry(incarnation).or_default()
+    fn times(&mut self, incarnation: Incarnation) -> &mut IncarnationTimes {
+        self.incarnations.entry(incarnation).or_default()
     }
 }
 
@@ -122,17 +128,17 @@ impl Observed {
                     .map(|it| u32::try_from(it.remaining()).unwrap_or(u32::MAX)),
                 served: job.serving.is_some(),
                 mode: job.mode,
-                lives: BTreeMap::new(),
+                incarnations: BTreeMap::new(),
                 saved_step: job.checkpoint.as_ref().map_or(0, |it| it.step),
                 task_s: Vec::new(),
                 busy: BTreeMap::new(),
                 steps_total: None,
             };
-            if let Some(life) = &job.life {
-                let known = seen.life(life.incarnation);
-                let starting = life.phase == LifePhase::Starting;
-                known.requested = starting.then_some(life.requested_at);
-                known.containers = u32::try_from(life.containers.len()).unwrap_or(u32::MAX);
+            if let Some(partition) = &job.partition {
+                let known = seen.times(partition.incarnation);
+                let starting = partition.phase == PartitionPhase::Starting;
+                known.requested = starting.then_some(partition.requested_at);
+                known.containers = u32::try_from(partition.containers.len()).unwrap_or(u32::MAX);
             }
             self.jobs.insert(id.clone(), seen);
         }
@@ -151,56 +157,56 @@ impl Observed {
                         Some(_) => seen.saved_step,
                         None => 0,
                     };
-                    *seen.life(event.incarnation) = Life {
+                    *seen.times(event.incarnation) = IncarnationTimes {
                         requested: Some(at),
                         containers: event.containers,
                         from_step,
-                        ..Life::default()
+                        ..IncarnationTimes::default()
                     };
                 });
             }
             Some(Event::ContainerStarted(event)) => {
                 self.on(&event.container.job, |seen| {
-                    let life = seen.life(event.container.incarnation);
-                    life.member(event.container.rank).started = Some(at);
-                    life.ran += 1;
-                    if life.ran == life.containers {
-                        life.started.get_or_insert(at);
+                    let times = seen.times(event.container.incarnation);
+                    times.member(event.container.rank).started = Some(at);
+                    times.ran += 1;
+                    if times.ran == times.containers {
+                        times.started.get_or_insert(at);
                     }
                 });
             }
             Some(Event::ContainerReady(event)) => self.on(&event.container.job, |seen| {
                 let member = seen
-                    .life(event.container.incarnation)
+                    .times(event.container.incarnation)
                     .member(event.container.rank);
                 member.ready.get_or_insert(at);
             }),
             Some(Event::ContainerExited(event)) => {
                 self.on(&event.container.job, |seen| {
-                    let life = seen.life(event.container.incarnation);
-                    life.member(event.container.rank).exited = Some(at);
-                    if !life.over {
-                        life.exited = Some(at);
+                    let times = seen.times(event.container.incarnation);
+                    times.member(event.container.rank).exited = Some(at);
+                    if !times.over {
+                        times.exited = Some(at);
                     }
-                    if life.stop_asked.is_none() && event.exit_code.or(event.signal).is_some() {
-                        life.ended_itself.get_or_insert(at);
+                    if times.stop_asked.is_none() && event.exit_code.or(event.signal).is_some() {
+                        times.ended_itself.get_or_insert(at);
                     }
                 });
             }
             Some(Event::PartitionResizeRequested(event)) => {
                 self.on(&event.job, |seen| {
-                    let life = seen.life(event.incarnation);
+                    let times = seen.times(event.incarnation);
                     for rank in &event.join {
-                        life.member(*rank).asked = Some(at);
+                        times.member(*rank).asked = Some(at);
                     }
                     for rank in &event.leave {
-                        life.member(*rank).leave_asked = Some(at);
+                        times.member(*rank).leave_asked = Some(at);
                     }
                 });
             }
             // Late reports of a returned node are no costs of the incarnation.
             Some(Event::PartitionStopped(event)) => {
-                self.on(&event.job, |seen| seen.life(event.incarnation).over = true);
+                self.on(&event.job, |seen| seen.times(event.incarnation).over = true);
             }
             Some(Event::JobCompleted(event)) => self.ended(&event.job, at),
             _ => self.work(fact),
@@ -209,9 +215,10 @@ impl Observed {
 
     fn ended(&mut self, job: &JobId, at: Timestamp) {
         let seen = self.jobs.get(job);
-        let last = seen.and_then(|seen| seen.lives.values().next_back().zip(seen.steps_total));
-        if let Some((life, total)) = last {
-            life.ends(total, at, &mut self.ends);
+        let last =
+            seen.and_then(|seen| seen.incarnations.values().next_back().zip(seen.steps_total));
+        if let Some((times, total)) = last {
+            times.ends(total, at, &mut self.ends);
         }
         let old = self.ends.len().saturating_sub(MOST_ENDS);
         self.ends.drain(..old);
@@ -234,17 +241,17 @@ impl Observed {
         let at = fact.at;
         match fact.event() {
             Some(Event::CheckpointRequested(event)) => self.on(&event.job, |seen| {
-                seen.life(event.incarnation).save_asked = Some(at);
+                seen.times(event.incarnation).save_asked = Some(at);
             }),
             Some(Event::CheckpointSaved(event)) => self.on(&event.job, |seen| {
                 seen.saved_step = event.step;
-                let life = seen.life(event.incarnation);
-                if life.save_asked.is_some() {
-                    life.saved.get_or_insert(at);
+                let times = seen.times(event.incarnation);
+                if times.save_asked.is_some() {
+                    times.saved.get_or_insert(at);
                 }
             }),
             Some(Event::PartitionStopRequested(event)) => self.on(&event.job, |seen| {
-                seen.life(event.incarnation).stop_asked = Some(at);
+                seen.times(event.incarnation).stop_asked = Some(at);
             }),
             Some(Event::TasksAssigned(event)) => self.on(&event.job, |seen| {
                 for it in &event.assigned {
@@ -257,8 +264,8 @@ impl Observed {
             }),
             Some(Event::Progress(event)) => self.on(&event.job, |seen| {
                 seen.steps_total = Some(event.steps_total).filter(|total| *total > 0);
-                let life = seen.life(event.incarnation);
-                life.reports.push((at, event.step, event.containers));
+                let times = seen.times(event.incarnation);
+                times.reports.push((at, event.step, event.containers));
             }),
             _ => {}
         }
@@ -270,12 +277,12 @@ impl Observed {
         }
     }
 
-    pub fn usual(&self, like: &Seen, of: impl Fn(&Life) -> Option<f64>) -> Option<f64> {
+    pub fn usual(&self, like: &Seen, of: impl Fn(&IncarnationTimes) -> Option<f64>) -> Option<f64> {
         let jobs = self.jobs.values();
         let alike = jobs.filter(|seen| seen.mode == like.mode && seen.served == like.served);
         median(
             alike
-                .flat_map(|seen| seen.lives.values())
+                .flat_map(|seen| seen.incarnations.values())
                 .filter_map(of)
                 .collect(),
         )

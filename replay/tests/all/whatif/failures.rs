@@ -45,7 +45,7 @@ fn ends(log: &[Arc<Recorded>]) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[test]
-fn lives_that_failed_before_the_fork_count() {
+fn incarnations_that_failed_before_the_fork_count() {
     let log = log(2);
     assert_eq!(ends(&log), (vec!["fails"], vec!["waits"]));
     let stopped = log.iter().filter_map(|it| match it.event() {

@@ -168,7 +168,7 @@ fn extend(value: &mut Value, more: Value) {
 }
 
 #[test]
-fn the_page_of_a_job_tells_its_lives() {
+fn the_page_of_a_job_tells_its_incarnations() {
     let mut value = row("ads/lr", "running", "running since 10:00:19Z; resized once");
     let more = json!({
         "demand": {"cpu_milli": 2000, "memory_bytes": 8u64 << 30},

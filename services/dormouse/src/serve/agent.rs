@@ -112,7 +112,7 @@ pub struct AgentArgs {
     #[arg(long, env = "DORMOUSE_GONE_AFTER", value_name = "TIME", value_parser = gone_after)]
     pub gone_after: Option<Duration>,
     /// Set by the supervisor: this incarnation of the agent is over, and its containers have ended.
-    #[arg(long, hide = true, value_name = "LIFE")]
+    #[arg(long, hide = true, value_name = "INCARNATION")]
     pub gone: Option<u64>,
     #[command(flatten)]
     pub common: CommonArgs,

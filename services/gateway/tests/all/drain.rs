@@ -79,7 +79,7 @@ fn another_request_is_another_answer_and_what_stays_is_not_told() {
 }
 
 #[test]
-fn the_end_of_a_whole_life_is_closed_in_time_and_told_to_nobody() {
+fn the_end_of_a_whole_partition_is_closed_in_time_and_told_to_nobody() {
     let mut drains = Drains::default();
     let it = Leaving {
         answers: None,

@@ -84,7 +84,7 @@ fn a_replica_is_not_used_once_it_leaves_fails_exits_or_is_lost() {
 }
 
 #[test]
-fn the_loss_of_a_life_before_takes_nothing_from_an_agent_that_is_back() {
+fn the_loss_of_an_incarnation_before_takes_nothing_from_an_agent_that_is_back() {
     let routes = after(vec![joined_again("n1", "10.0.0.2", 2), lost("n1")]);
     assert_eq!(used(&routes).len(), 2);
 }
@@ -97,7 +97,7 @@ fn a_replica_that_answers_again_is_used_again() {
 }
 
 #[test]
-fn words_of_another_life_say_nothing_of_this_one() {
+fn words_of_another_incarnation_say_nothing_of_this_one() {
     let next = placed(&model(), 2, &[(0, "n1", 5000)]);
     let routes = after(vec![
         next,

@@ -63,7 +63,7 @@ pub fn joined_again(name: &str, address: &str, incarnation: u64) -> Event {
         capacity: Amounts::new(),
         labels: Default::default(),
         gpus: Vec::new(),
-        incarnation: incarnation,
+        incarnation,
         running: Vec::new(),
         address: address.to_owned(),
         runtime: "process".to_owned(),

@@ -330,7 +330,7 @@ pub fn until(what: &str, mut check: impl FnMut() -> bool) {
 pub fn lost(incarnation: u64) -> Event {
     NodeLost {
         node: node(),
-        incarnation: incarnation,
+        incarnation,
         last_seen: Timestamp::default(),
     }
     .into()
@@ -350,7 +350,7 @@ fn joined_of(node: &str, incarnation: u64) -> Event {
         capacity: Default::default(),
         labels: Default::default(),
         gpus: vec![],
-        incarnation: incarnation,
+        incarnation,
         running: vec![],
         address: "127.0.0.1".to_owned(),
         runtime: "process".to_owned(),

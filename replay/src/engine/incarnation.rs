@@ -4,7 +4,7 @@ use dormouse_agent_core::Exit;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{JobId, Timestamp};
 
-pub(super) type LifeId = (JobId, Incarnation);
+pub(super) type IncarnationId = (JobId, Incarnation);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Due {
@@ -26,15 +26,15 @@ pub(super) enum Due {
     Progress(u64),
 }
 
-pub(super) fn container_id(life: &LifeId, rank: Rank) -> ContainerId {
+pub(super) fn container_id(incarnation: &IncarnationId, rank: Rank) -> ContainerId {
     ContainerId {
-        job: life.0.clone(),
-        incarnation: life.1,
+        job: incarnation.0.clone(),
+        incarnation: incarnation.1,
         rank,
     }
 }
 
-pub(super) fn life_of(id: &ContainerId) -> LifeId {
+pub(super) fn incarnation_of(id: &ContainerId) -> IncarnationId {
     (id.job.clone(), id.incarnation)
 }
 
