@@ -1,5 +1,6 @@
 //! Replacements of the driver's functions: equal names and signatures. `launches`, `copies`, `sets` and
-//! `shapes` pass the gate; `allocations` and `reports` handle memory, `contexts` contexts and waits.
+//! `shapes` pass the gate; `allocations` and `reports` handle memory, `contexts` handles contexts and
+//! waits.
 
 use crate::symbols::Symbol;
 
