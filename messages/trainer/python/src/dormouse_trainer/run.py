@@ -87,7 +87,7 @@ class Run:
         self.elastic = Elastic(self)
         #: The checkpoint that this run goes on from, if any.
         self.resumed: Optional[Checkpoint] = None
-        # Who joins an incarnation in its middle gets the chief's state; what that incarnation began from may be gone.
+        # Who joins later gets the chief's state; what the incarnation began from may be gone.
         if self.place.resume_from and not self.place.generation:
             self.resumed = read(self.place.resume_from)
         #: Steps done; with an elastic batch, steps of the smallest batch.
