@@ -107,6 +107,12 @@ pub trait Decider: Send + Sync + 'static {
         true
     }
 
+    /// Reports whether an event can change the decision. Others are only folded: a busy cluster reports
+    /// progress far more often than its queues change.
+    fn concerns(&self, _event: &Event) -> bool {
+        true
+    }
+
     /// Returns until when a due slow decision may wait for another service. Does not affect the decision.
     fn put_off_until(&self, _state: &Self::State) -> Option<Timestamp> {
         None

@@ -57,6 +57,31 @@ impl Decider for Admission {
 
     const WRITER: Writer = Writer::Admission;
 
+    /// Nothing that queues, quotas or free capacity depend on changes with the reports of running containers
+    /// and with the steps of a start: the placement took the capacity, and the end or the stop frees it.
+    fn concerns(&self, event: &Event) -> bool {
+        !matches!(
+            event,
+            Event::Progress(_)
+                | Event::ContainerStarted(_)
+                | Event::ContainerReady(_)
+                | Event::ContainerUnready(_)
+                | Event::ContainerGpuUsed(_)
+                | Event::CheckpointRequested(_)
+                | Event::CheckpointSaved(_)
+                | Event::CheckpointFailed(_)
+                | Event::PartitionStartRequested(_)
+                | Event::PartitionStarted(_)
+                | Event::PartitionWarned(_)
+                | Event::TasksAssigned(_)
+                | Event::JobSpeedFitted(_)
+                | Event::StartsForecast(_)
+                | Event::GatewayJoined(_)
+                | Event::GatewayLeft(_)
+                | Event::GatewayUnrouted(_)
+        )
+    }
+
     fn decide(&self, state: &AdmissionState, now: Timestamp) -> Decision {
         let mut intake = Intake::new(state);
         for (sequence, submission) in state.undecided.iter().take(MOST_DECISIONS / 2) {

@@ -248,6 +248,13 @@ impl<D: Decider> Shell<D> {
                 LogItem::Event(recorded) => self.core.state.rejects(recorded),
                 LogItem::Flagged { .. } | LogItem::CaughtUp(_) => None,
             };
+            self.undecided |= match followed {
+                LogItem::Event(recorded) => recorded
+                    .event()
+                    .is_none_or(|event| self.decider.concerns(event)),
+                LogItem::Flagged { .. } => true,
+                LogItem::CaughtUp(_) => false,
+            };
             self.core.fold(followed)?;
             match (followed, doubt) {
                 (LogItem::Event(recorded), Some(why)) => {
@@ -259,7 +266,6 @@ impl<D: Decider> Shell<D> {
                 (LogItem::CaughtUp(_), _) => {}
             }
         }
-        self.undecided |= folded != Folded::default();
         if !self.saving && self.snapshot_every.is_some() && self.core.folded >= self.snapshot_due {
             self.save();
         }
