@@ -292,7 +292,7 @@ pub enum Success {
     #[default]
     All,
     /// Rank 0 exited with 0; the others are stopped.
-    Chief,
+    Coordinator,
 }
 
 /// A job as submitted. An unknown field is an error that names it.

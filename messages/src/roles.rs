@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_have_the_ranks_behind_the_chief_and_before_the_other_workers() {
+    fn roles_have_the_ranks_behind_the_coordinator_and_before_the_other_workers() {
         let auxiliary = AuxiliaryRoles::of(&spec());
         let role = |rank| auxiliary.at(Rank(rank)).map_or(WORKER, |part| &part.role);
         let roles: Vec<&str> = (0..6).map(role).collect();

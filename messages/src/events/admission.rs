@@ -52,7 +52,7 @@ pub struct SubmissionReceived {
 
 /// Submissions above a tenant's rate are refused together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SubmissionsShed {
+pub struct SubmissionsRateLimited {
     /// The subject's tenant token, as published.
     pub tenant: String,
     /// Ingress sequence of the first refused submission.

@@ -1,6 +1,6 @@
 //! Turns ingress messages into events that suffice for deciding.
 
-use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
+use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsRateLimited};
 use dormouse_messages::intake::{Arrival, RateLimited};
 use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{Event, TenantId};
@@ -96,7 +96,7 @@ pub fn arrived(arrival: &Arrival) -> Event {
 /// Records rate-limited submissions.
 #[must_use]
 pub fn rate_limited(tenant: &str, rate_limited: &RateLimited) -> Event {
-    Event::from(SubmissionsShed {
+    Event::from(SubmissionsRateLimited {
         tenant: tenant.to_owned(),
         first: rate_limited.first,
         last: rate_limited.last,

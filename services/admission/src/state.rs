@@ -126,7 +126,7 @@ impl AdmissionState {
                 stand.undecided += 1;
                 self.undecided.insert(sequence, event.clone());
             }
-            AdmissionEvent::SubmissionsShed(event) => {
+            AdmissionEvent::SubmissionsRateLimited(event) => {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
                 (stand.last, stand.at) = (event.last, event.until);
             }

@@ -11,7 +11,7 @@ mod slurm;
 use dormouse_messages::events::{
     AllocationDecided, ContainerExited, Fill, JobAllocation, JobReleased, JobRevised,
     JobSpeedFitted, LogArchived, LogFilled, NodeDrained, NodeLabelled, Outcome, PlacementRefused,
-    SubmissionsShed, TenantConfigured, WebhookConfigured,
+    SubmissionsRateLimited, TenantConfigured, WebhookConfigured,
 };
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::Policy;
@@ -89,7 +89,7 @@ pub fn describe(event: &Event) -> String {
         Event::NodeRestored(_) | Event::NodeRemoved(_) => BY_THE_OPERATOR.to_owned(),
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
-        Event::SubmissionsShed(e) => rate_limited(e),
+        Event::SubmissionsRateLimited(e) => rate_limited(e),
         Event::JobAdmitted(e) => admitted(&e.spec),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
@@ -189,7 +189,7 @@ fn drained(event: &NodeDrained) -> String {
     format!("{reason}{}", deadline.unwrap_or_default())
 }
 
-fn rate_limited(event: &SubmissionsShed) -> String {
+fn rate_limited(event: &SubmissionsRateLimited) -> String {
     let what = match event.verb {
         Some(_) => "measurements",
         None => "messages",
@@ -516,7 +516,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)
         | Event::SubmissionReceived(_)
-        | Event::SubmissionsShed(_)
+        | Event::SubmissionsRateLimited(_)
         | Event::NodeLost(_)
         | Event::NodeFenced(_)
         | Event::ClockStepped(_)

@@ -84,7 +84,7 @@ fn spec() -> JobSpec {
             command: words("save now"),
             grace_s: 60,
         },
-        success: Success::Chief,
+        success: Success::Coordinator,
         mounts: vec![Mount {
             source: "/data".to_owned(),
             target: "/data".to_owned(),

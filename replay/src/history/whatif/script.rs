@@ -223,7 +223,7 @@ fn later(
         | Event::NodeFenced(_)
         | Event::BuildJoined(_)
         | Event::BuildLeft(_)
-        | Event::SubmissionsShed(_) => Some(event.clone()),
+        | Event::SubmissionsRateLimited(_) => Some(event.clone()),
         Event::NodeQuarantined(_) => {
             let mut event = event.clone();
             event.set_basis(None);

@@ -151,7 +151,7 @@ fn what_contradicts_a_service_is_to_be_left_out() {
             "leave checkpoint out",
         ),
         (
-            with(bare(), "success", json!("chief")),
+            with(bare(), "success", json!("coordinator")),
             "bad_service",
             "leave success out",
         ),

@@ -431,7 +431,7 @@ pub async fn admitted(
         Event::JobRefused(event) if event.ingress_sequence == ingress => {
             Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
         }
-        Event::SubmissionsShed(event)
+        Event::SubmissionsRateLimited(event)
             if event.tenant == tenant.as_str() && (event.first..=event.last).contains(&ingress) =>
         {
             Some(Err(too_fast(event)))
