@@ -1,8 +1,8 @@
 """Fits a line by gradient descent while members come and go: `resize: in_place` by hand, standard library only.
 
 The coordinator, member 0, listens on its port. For each step it sends every member the parameters and a part of the
-batch, and adds up their gradients with its own; the batch is the same whoever takes part. Between two steps it looks who
-is in (DORMOUSE_MEMBERS); a member that dies in a step is left out, and the step is done again without it.
+batch, and adds up their gradients with its own; the batch is the same whoever takes part. Between two steps it looks
+who is in (DORMOUSE_MEMBERS); a member that dies in a step is left out, and the step is done again without it.
 """
 
 import argparse

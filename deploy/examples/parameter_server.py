@@ -2,7 +2,8 @@
 
 The server holds the parameters. Each worker asks it for them, takes a gradient over a part of the samples and sends it
 back; the server applies what comes, in any order (asynchronous descent). The coordinator, rank 0, tells the server
-where to begin, reports progress and saves. With `resize: in_place` a worker that is to leave sees that in DORMOUSE_MEMBERS.
+where to begin, reports progress and saves. With `resize: in_place` a worker that is to leave sees that in
+DORMOUSE_MEMBERS.
 """
 
 import argparse

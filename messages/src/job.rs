@@ -488,7 +488,7 @@ pub struct JobSpec {
     #[serde(default)]
     pub retries: u32,
     /// Priority in the tenant's queue, the highest first.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub priority: i32,
     /// Priority class as of the admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -500,7 +500,7 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
     /// The way in which the partition is resized.
-    #[serde(default, skip_serializing_if = "Resize::is_default")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub resize: Resize,
     /// Objectives of a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -532,14 +532,6 @@ pub struct JobSpec {
     /// Bounds on the global batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<Batch>,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(number: &i32) -> bool {
-    *number == 0
 }
 
 impl JobSpec {

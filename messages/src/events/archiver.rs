@@ -27,7 +27,7 @@ pub struct LogArchived {
     /// The archive: a folder or s3://BUCKET/PREFIX.
     pub place: String,
     /// Decisions of the segment that did not come out again.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub findings: u64,
 }
 
@@ -97,12 +97,4 @@ impl LogFilled {
         let percent = percent.checked_div(u128::from(self.most_bytes));
         u64::try_from(percent.unwrap_or(0)).unwrap_or(u64::MAX)
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
