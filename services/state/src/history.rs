@@ -139,7 +139,7 @@ impl History {
             sha256: String::new(),
             raw: "{}".to_owned(),
             raw_encoding: RawEncoding::Utf8,
-            published_at: None,
+            published_at: at(self.seconds),
             by: None,
         });
         let spec = spec(&id);

@@ -314,6 +314,7 @@ fn submission(
         .map_or_else(|_| job.tenant(), |_| event.tenant.as_str());
     Ok(Some(received(
         event.ingress_sequence,
+        event.published_at,
         tenant,
         &event.verb,
         json,

@@ -13,7 +13,7 @@ use dormouse_admission::plan::Planned;
 use dormouse_admission::{decode, parse_job, received};
 use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::job::JobDocument;
-use dormouse_messages::{Event, JobId, TenantId, sanitize};
+use dormouse_messages::{Event, JobId, TenantId, Timestamp, sanitize};
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Log, LogItem};
 use serde::{Deserialize, Serialize};
@@ -286,6 +286,7 @@ fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Resul
         let payload = serde_json::to_vec(document)?;
         let event = received(
             0,
+            Timestamp::default(),
             tenant.as_str(),
             "submit",
             Some("application/json"),
