@@ -45,7 +45,7 @@ pub struct LogTrimmed {
     pub basis: Option<Basis>,
 }
 
-/// How full the log is, by its tightest bound.
+/// Level of the log, by its tightest bound.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -60,7 +60,7 @@ pub enum Fill {
     Full,
 }
 
-/// What bounds the log.
+/// Tightest bound of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogBound {
@@ -79,7 +79,7 @@ pub enum LogBound {
 /// The log has become fuller, or has room again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogFilled {
-    /// How full it is.
+    /// Level of the log.
     pub fill: Fill,
     /// Bytes that count against the bound.
     pub bytes: u64,
