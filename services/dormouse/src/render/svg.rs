@@ -8,6 +8,7 @@ use dormouse_projections::queries::SpeedRow;
 use dormouse_projections::timelines::Timeline;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
