@@ -48,7 +48,7 @@ def save(run, step, fault, takes_s):
     if fault == "hang":
         while True:
             time.sleep(1)
-    if not run.is_chief or fault == "never":
+    if not run.is_coordinator or fault == "never":
         return True
     time.sleep(takes_s)
     if fault in ("fail", "die"):

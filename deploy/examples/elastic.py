@@ -1,8 +1,8 @@
 """Fits a line by gradient descent while members come and go: `resize: in_place` by hand, standard library only.
 
-The chief, member 0, listens on its port. For each step it sends every member the parameters and a part of the batch,
-and adds up their gradients with its own; the batch is the same whoever takes part. Between two steps it looks who is
-in (DORMOUSE_MEMBERS); a member that dies in a step is left out, and the step is done again without it.
+The coordinator, member 0, listens on its port. For each step it sends every member the parameters and a part of the
+batch, and adds up their gradients with its own; the batch is the same whoever takes part. Between two steps it looks
+who is in (DORMOUSE_MEMBERS); a member that dies in a step is left out, and the step is done again without it.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PROGRESS_S = 0.2
 
 
 class Stop:
-    """SIGTERM asks the chief to save and end."""
+    """SIGTERM asks the coordinator to save and end."""
 
     is_asked = False
 
@@ -45,7 +45,7 @@ class Members:
         self.path, self.answer = os.environ.get("DORMOUSE_MEMBERS"), os.environ.get("DORMOUSE_ACK")
         self.own = int(os.environ.get("DORMOUSE_MEMBER", "0"))
         self.first = int(os.environ.get("DORMOUSE_GENERATION", "0"))
-        self.ids, self.leaving, self.generation, self.chief = [self.own], [], 0, None
+        self.ids, self.leaving, self.generation, self.coordinator = [self.own], [], 0, None
         self.look()
 
     def look(self):
@@ -57,7 +57,7 @@ class Members:
         before = (self.generation, self.ids)
         self.generation, self.leaving = found["generation"], found["leaving"]
         self.ids = [member["id"] for member in found["members"]]
-        self.chief = found["members"][0]
+        self.coordinator = found["members"][0]
         return (self.generation, self.ids) != before
 
     def say(self, state, step=None, generation=None):
@@ -97,7 +97,7 @@ def gradient(samples, slope, offset):
 
 
 def follow(members, samples, step_ms):
-    """A member that is not the chief: does what it is sent until it is told that it is out."""
+    """A member that is not the coordinator: does what it is sent until it is told that it is out."""
     line = connect(members)
     line.send({"member": members.own})
     if members.first:
@@ -123,12 +123,12 @@ def follow(members, samples, step_ms):
 def connect(members):
     while True:
         try:
-            return Line(socket.create_connection((members.chief["address"], members.chief["port"])))
+            return Line(socket.create_connection((members.coordinator["address"], members.coordinator["port"])))
         except OSError:
             time.sleep(SHORT_S)
 
 
-class Chief:
+class Coordinator:
     """Member 0: the others' connections, by their numbers."""
 
     def __init__(self, members, samples):
@@ -222,17 +222,17 @@ def report(step, steps, **metrics):
 
 
 def lead(options, members, samples):
-    """The chief: leads the others through all steps."""
+    """The coordinator: leads the others through all steps."""
     signal.signal(signal.SIGTERM, Stop.on_term)
-    chief, (step, parameters), reported = Chief(members, samples), load(), 0.0
-    chief.meet(step)
+    coordinator, (step, parameters), reported = Coordinator(members, samples), load(), 0.0
+    coordinator.meet(step)
     while step < options.steps and not Stop.is_asked:
         if members.look():
-            chief.meet(step)
-        sums = chief.sums(step, parameters, options.step_ms)
+            coordinator.meet(step)
+        sums = coordinator.sums(step, parameters, options.step_ms)
         if sums is None:
-            chief.wait_for_news(step)
-            chief.meet(step)
+            coordinator.wait_for_news(step)
+            coordinator.meet(step)
             continue
         parameters = [p - options.learning_rate * 2 * s / SAMPLES for p, s in zip(parameters, sums)]
         step += 1
@@ -241,8 +241,8 @@ def lead(options, members, samples):
             report(step, options.steps, loss=round(sums[2] / SAMPLES, 6), members=len(members.ids))
     if step < options.steps:
         save(step, parameters)
-    for member in sorted(chief.lines):
-        chief.let_go(member, step, leaves=False)
+    for member in sorted(coordinator.lines):
+        coordinator.let_go(member, step, leaves=False)
     print("elastic: done at step %d, %.4f x + %.4f" % (step, *parameters), flush=True)
 
 
@@ -261,7 +261,7 @@ def main():
     try:
         follow(members, samples, options.step_ms)
     except (OSError, ConnectionError):
-        sys.exit("elastic: the chief is gone")
+        sys.exit("elastic: the coordinator is gone")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Fits a line with a parameter server beside its workers, who come and go: `roles: {ps: ...}`, standard library only.
 
 The server holds the parameters. Each worker asks it for them, takes a gradient over a part of the samples and sends it
-back; the server applies what comes, in any order (asynchronous descent). The chief, rank 0, tells the server where to
-begin, reports progress and saves. With `resize: in_place` a worker that is to leave sees that in DORMOUSE_MEMBERS.
+back; the server applies what comes, in any order (asynchronous descent). The coordinator, rank 0, tells the server
+where to begin, reports progress and saves. With `resize: in_place` a worker that is to leave sees that in
+DORMOUSE_MEMBERS.
 """
 
 import argparse
@@ -24,7 +25,7 @@ PROGRESS_S = 0.2
 
 
 class Stop:
-    """SIGTERM asks a worker to end; the chief saves before it does."""
+    """SIGTERM asks a worker to end; the coordinator saves before it does."""
 
     is_asked = False
 
@@ -40,7 +41,7 @@ def data():
 
 
 class Parameters:
-    """What the server holds; nothing before the chief has said where to begin."""
+    """What the server holds; nothing before the coordinator has said where to begin."""
 
     def __init__(self):
         self.lock, self.step, self.values, self.loss = threading.Lock(), None, None, None
@@ -164,11 +165,11 @@ def report(answer, steps):
 def work(options):
     """A worker, from the server's first parameters to its last step."""
     signal.signal(signal.SIGTERM, Stop.on_term)
-    is_chief = os.environ.get("DORMOUSE_RANK", "0") == "0"
+    is_coordinator = os.environ.get("DORMOUSE_RANK", "0") == "0"
     samples, members, client = data(), Membership(), Client()
     choice, reported = random.Random(os.getpid()), 0.0
     answer = client.ask({"kind": "get"})
-    if is_chief and answer["step"] is None:
+    if is_coordinator and answer["step"] is None:
         step, values = load()
         answer = client.ask({"kind": "begin", "step": step, "values": values})
         print("worker: from step %d" % step, flush=True)
@@ -177,7 +178,7 @@ def work(options):
             time.sleep(SHORT_S)
             answer = client.ask({"kind": "get"})
             continue
-        if is_chief and (answer["step"] >= options.steps or time.monotonic() >= reported + PROGRESS_S):
+        if is_coordinator and (answer["step"] >= options.steps or time.monotonic() >= reported + PROGRESS_S):
             reported = time.monotonic()
             report(answer, options.steps)
         if answer["step"] >= options.steps:
@@ -186,7 +187,7 @@ def work(options):
         slopes, loss = gradient(choice.sample(samples, BATCH), answer["values"])
         slopes = [options.learning_rate * slope for slope in slopes]
         answer = client.ask({"kind": "gradient", "gradient": slopes, "loss": loss})
-    if is_chief and answer["step"] is not None and answer["step"] < options.steps:
+    if is_coordinator and answer["step"] is not None and answer["step"] < options.steps:
         save(client.ask({"kind": "get"}))
     values = answer["values"] or [0.0, 0.0]
     print("worker: done at step %s, %.4f x + %.4f" % (answer["step"], *values), flush=True)

@@ -45,7 +45,7 @@ def main():
         if run.report_due:
             arrays = [parameter.detach().numpy().T for parameter in model.parameters()]
             run.report(workers=run.world_size, **common.evaluate(arrays, x, y))
-    if run.is_chief:
+    if run.is_coordinator:
         print("train_torch: %d steps done, %d taken" % (run.done, batch.taken), flush=True)
     dist.barrier()
     dist.destroy_process_group()

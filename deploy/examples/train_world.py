@@ -34,7 +34,7 @@ def main():
                 offset += parameter.size
             if run.report_due:
                 run.report(workers=run.world_size, **common.evaluate(parameters, x, y))
-    if run.is_chief:
+    if run.is_coordinator:
         print("train_world: %d steps done, %d taken" % (run.done, batch.taken), flush=True)
 
 

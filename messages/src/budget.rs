@@ -65,7 +65,7 @@ pub struct TenantBudget {
     /// The time in which they may be used.
     pub period: Period,
     /// The rest, at most one period's, adds to the next period; an excess is taken from it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub carry: bool,
     /// The consequence when they are used.
     pub at_limit: AtLimit,

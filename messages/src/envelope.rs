@@ -292,7 +292,7 @@ fn shard_subject(event: &Event) -> String {
         Event::PlacementDecided(event) => format!("epoch/{}", event.epoch),
         Event::PlacementRefused(event) => format!("epoch/{}", event.epoch),
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
-        Event::SubmissionsShed(event) => format!("submission/{}", event.last),
+        Event::SubmissionsRateLimited(event) => format!("submission/{}", event.last),
         Event::BudgetConfigured(event) => format!("tenant/{}", event.tenant),
         Event::BudgetLevelChanged(event) => format!("tenant/{}", event.tenant),
         Event::ReservationConfigured(event) => reservation(&event.reservation),

@@ -292,7 +292,7 @@ pub enum Success {
     #[default]
     All,
     /// Rank 0 exited with 0; the others are stopped.
-    Chief,
+    Coordinator,
 }
 
 /// A job as submitted. An unknown field is an error that names it.
@@ -429,7 +429,8 @@ const fn default_containers() -> Containers {
 }
 
 /// A job's normalised spec on the log: complete, valid, in log units. It can be submitted again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+// The default is a base for literals; admission refuses it, as it has no name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSpec {
     /// Name within the tenant.
     pub name: String,
@@ -488,7 +489,7 @@ pub struct JobSpec {
     #[serde(default)]
     pub retries: u32,
     /// Priority in the tenant's queue, the highest first.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub priority: i32,
     /// Priority class as of the admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -500,7 +501,7 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
     /// The way in which the partition is resized.
-    #[serde(default, skip_serializing_if = "Resize::is_default")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub resize: Resize,
     /// Objectives of a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -532,14 +533,6 @@ pub struct JobSpec {
     /// Bounds on the global batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<Batch>,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(number: &i32) -> bool {
-    *number == 0
 }
 
 impl JobSpec {

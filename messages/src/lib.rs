@@ -6,12 +6,14 @@
 //! - [`job`], [`policy`], [`shares`], [`grants`], [`quota`], [`budget`], [`reservation`], [`revise`], [`measured`]: documents
 //! - [`container`], [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
 //! - [`decider`], `fact.rs`, `log_clock.rs`, [`placement_authority`], `incarnations.rs`: folds, log time, valid reports
+//! - `defaults.rs`, `lenient_int.rs`: helpers for serde
 //! - [`sanitize`], [`suggest`]: text for people
 
 pub mod budget;
 pub mod classes;
 pub mod container;
 pub mod decider;
+mod defaults;
 pub mod envelope;
 pub mod events;
 mod fact;
@@ -51,6 +53,7 @@ pub mod workdir;
 
 pub use classes::{JobClass, PriorityClass, WrittenClass};
 pub use decider::{Decider, Decision, Fold, Proposal};
+pub use defaults::is_default;
 pub use envelope::{Body, CodecError, Envelope, Recorded};
 pub use events::{Basis, Event, EventType, Writer};
 pub use fact::{Fact, KeptFact};

@@ -306,16 +306,8 @@ pub struct Needs {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tolerations: BTreeSet<String>,
     /// Memory of each of a container's GPUs.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub gpu_memory_bytes: u64,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Parts of a GPU. Shares are halves, quarters and so on, which fill a device without a rest, so that their

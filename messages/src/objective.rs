@@ -15,12 +15,6 @@ pub enum Value {
     Speed,
 }
 
-impl Value {
-    const fn is_linear(&self) -> bool {
-        matches!(self, Self::Linear)
-    }
-}
-
 /// Weights of the optimizer's objective: maximise utilization · Σ u v(n) − loss · Σ l − Σ r (ε + stall · u v(n̄)
 /// / `amortise_s`), where v(n) is n, or with `value: speed` a · s(n)^`concave`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,10 +32,10 @@ pub struct Objective {
     pub amortise_s: Option<f64>,
     /// Fraction of its speed, 0 to below 1, that training loses on several nodes: a container elsewhere must
     /// bring more than it costs.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub crossing: f64,
     /// The value of containers.
-    #[serde(skip_serializing_if = "Value::is_linear")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub value: Value,
     /// With `value: speed`, the exponent of a job's useful containers, above 0 to 1: below 1, slow jobs gain
     /// more by a container than fast ones.
@@ -49,12 +43,12 @@ pub struct Objective {
     pub concave: f64,
     /// With `value: speed`, the exponent 0 to 1 by which a job's value falls with its service: a = (1 +
     /// container seconds so far / their mean over the live jobs)^−`attained`.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub attained: f64,
     /// With `value: speed`, the exponent 0 to 1 by which a job's value falls with the work that its progress
     /// reports say is left (`steps_total`): a = (container seconds left / their mean over the live
     /// jobs)^−`remaining`.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub remaining: f64,
 }
 
@@ -122,10 +116,6 @@ impl Objective {
 
 fn is_one(part: &f64) -> bool {
     *part == 1.0
-}
-
-fn is_nothing(part: &f64) -> bool {
-    *part == 0.0
 }
 
 impl Default for Objective {

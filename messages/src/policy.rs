@@ -128,12 +128,6 @@ pub enum Placement {
     Spread,
 }
 
-impl Placement {
-    fn is_pack(&self) -> bool {
-        *self == Self::Pack
-    }
-}
-
 /// Limits on restarting or requeuing a job for others. Shrinking in place is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
@@ -180,12 +174,6 @@ pub enum Upgrades {
     Auto,
     /// Also not before an operator says `dormouse cluster upgrade`; until then a downgrade is possible.
     Manual,
-}
-
-impl Upgrades {
-    const fn is_auto(&self) -> bool {
-        matches!(self, Self::Auto)
-    }
 }
 
 /// The sealing of the log's segments in the archive, and the time that the broker keeps them as well.
@@ -237,10 +225,6 @@ impl ArchivePolicy {
         3_600.0 * f64::from(self.segment_hours)
     }
 
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     fn problem(&self) -> Option<String> {
         let (least, most) = (1_000, 10_000_000);
         if !(least..=most).contains(&self.segment_events) {
@@ -288,7 +272,7 @@ pub struct Policy {
     /// Weights of the objective.
     pub objective: Objective,
     /// The choice of nodes for a job's containers.
-    #[serde(skip_serializing_if = "Placement::is_pack")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub placement: Placement,
     /// True if a job starts whole or not at all. False lets a job resized in place start with the containers
     /// that fit: a baseline of `allocation: static`.
@@ -327,10 +311,10 @@ pub struct Policy {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub priority_classes: BTreeMap<String, PriorityClass>,
     /// Sealing of the log's segments.
-    #[serde(skip_serializing_if = "ArchivePolicy::is_default")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub archive: ArchivePolicy,
     /// The moment at which a newer format of the log is written.
-    #[serde(skip_serializing_if = "Upgrades::is_auto")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub upgrades: Upgrades,
 }
 

@@ -34,10 +34,10 @@ pub struct ReviseDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
     /// The job gives up its containers and starts again later. Excludes other changes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub requeue: bool,
     /// Allows holding or requeuing a running job without a checkpoint, which begins again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub force: bool,
     /// Limit on the run time in seconds, over all incarnations.
     #[serde(

@@ -145,25 +145,12 @@ impl AuxiliaryRoles {
 
     /// Adds a job with these containers, roles included, and worker demand.
     pub fn add_to(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
-        self.held(demand, containers, |amounts, times| {
-            sum.add(amounts, times);
-        });
-    }
-
-    /// Subtracts what [`Self::add_to`] adds.
-    pub fn subtract_from(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
-        self.held(demand, containers, |amounts, times| {
-            sum.subtract(amounts, times);
-        });
-    }
-
-    fn held(&self, demand: &Amounts, containers: u64, mut each: impl FnMut(&Amounts, u64)) {
         if containers == 0 {
             return;
         }
-        each(demand, containers.saturating_sub(u64::from(self.count())));
+        sum.add(demand, containers.saturating_sub(u64::from(self.count())));
         for part in &self.0 {
-            each(&part.demand, u64::from(part.count));
+            sum.add(&part.demand, u64::from(part.count));
         }
     }
 
@@ -252,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_have_the_ranks_behind_the_chief_and_before_the_other_workers() {
+    fn roles_have_the_ranks_behind_the_coordinator_and_before_the_other_workers() {
         let auxiliary = AuxiliaryRoles::of(&spec());
         let role = |rank| auxiliary.at(Rank(rank)).map_or(WORKER, |part| &part.role);
         let roles: Vec<&str> = (0..6).map(role).collect();
@@ -271,9 +258,6 @@ mod tests {
         let auxiliary = AuxiliaryRoles::of(&spec);
         let needs = auxiliary.partition(&spec.demand, 2);
         assert_eq!(needs, "cpu=3250m,gpu=2".parse().expect("amounts"));
-        let mut sum = needs;
-        auxiliary.subtract_from(&mut sum, &spec.demand, 5);
-        assert!(sum.is_empty(), "{sum}");
         assert!(auxiliary.partition(&spec.demand, 0).is_empty());
     }
 

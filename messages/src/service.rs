@@ -38,12 +38,6 @@ impl Resize {
             signal: None,
         }
     }
-
-    /// True for the default mode.
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// `resize: in_place`, or its long form `{mode: in_place, signal: SIGHUP}`.

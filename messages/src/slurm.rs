@@ -52,10 +52,10 @@ pub struct SlurmQueue {
     /// Failures in a row after which the queue pauses.
     pub pause_after: u32,
     /// Ask for as much as jobs can use.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub grow: bool,
     /// Asks for no allocation. Allocations that run stay.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub paused: bool,
 }
 

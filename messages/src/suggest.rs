@@ -17,9 +17,11 @@ const RESOURCES: [(&str, &str); 12] = [
 ];
 
 /// Other systems' names.
-const FIELDS: [(&str, &str); 25] = [
-    ("args", "command: {start: [python3, train.py]}"),
+const FIELDS: [(&str, &str); 36] = [
     ("account", "tenant"),
+    ("after", "depends_on"),
+    ("args", "command: {start: [python3, train.py]}"),
+    ("array", "tasks: {count: 100, concurrency: 8}"),
     ("cmd", "command: {start: [python3, train.py]}"),
     ("cpu", "demand: {cpu: 1}"),
     ("cpus", "demand: {cpu: 1}"),
@@ -27,15 +29,23 @@ const FIELDS: [(&str, &str); 25] = [
     ("dependency", "depends_on"),
     ("entrypoint", "command: {start: [python3, train.py]}"),
     ("environment", "env"),
+    ("features", "constraints: {zone: a}"),
     ("gpu", "demand: {gpu: 1}"),
     ("gpus", "demand: {gpu: 1}"),
     ("mem", "demand: {memory: 1Gi}"),
     ("memory", "demand: {memory: 1Gi}"),
     ("namespace", "tenant"),
+    ("needs", "depends_on"),
+    ("node_selector", "constraints: {zone: a}"),
     ("nodes", "containers: {min: 1, max: 4}"),
+    ("nodeSelector", "constraints: {zone: a}"),
     ("partition", "tenant"),
+    ("qos", "priority_class"),
     ("replicas", "containers: {min: 1, max: 4}"),
+    ("require", "constraints: {zone: a}"),
+    ("requires", "constraints: {zone: a}"),
     ("resources", "demand: {cpu: 1, memory: 1Gi}"),
+    ("restarts", "retries"),
     ("run", "command: {start: [python3, train.py]}"),
     ("script", "command: {start: [python3, train.py]}"),
     ("time", "time_limit_s"),
@@ -43,6 +53,7 @@ const FIELDS: [(&str, &str); 25] = [
     ("timeout", "time_limit_s"),
     ("volumes", "mounts"),
     ("workers", "containers: {min: 1, max: 4}"),
+    ("working_dir", "workdir"),
 ];
 
 /// Returns the nearest name with at most one edit in four letters.
@@ -134,6 +145,14 @@ mod tests {
             (
                 "unknown field `gpus`, expected one of `name`, `demand`",
                 Some("demand: {gpu: 1}"),
+            ),
+            (
+                "unknown field `after`, expected one of `name`, `demand`",
+                Some("depends_on"),
+            ),
+            (
+                "unknown field `require`, expected one of `name`, `demand`",
+                Some("constraints: {zone: a}"),
             ),
             ("unknown field `mim`, expected `min` or `max`", Some("min")),
             (

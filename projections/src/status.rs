@@ -71,7 +71,7 @@ impl StatusView {
         };
         match event {
             Event::SubmissionReceived(e) => vec![self.received(e, &recorded.envelope)],
-            Event::SubmissionsShed(e) => {
+            Event::SubmissionsRateLimited(e) => {
                 let messages = (e.first..=e.last).take(RATE_LIMITED_SHOWN);
                 let subjects = messages.map(|it| of_message(&e.tenant, it, event));
                 vec![whole(subjects.collect())]
@@ -363,7 +363,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::ContainerExecEnded(e) => Some(&e.container.job),
         Event::ContainerGpuUsed(e) => Some(&e.container.job),
         Event::SubmissionReceived(_)
-        | Event::SubmissionsShed(_)
+        | Event::SubmissionsRateLimited(_)
         | Event::AllocationDecided(_)
         | Event::AllocationUnchanged(_)
         | Event::StartsForecast(_)

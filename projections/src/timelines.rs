@@ -36,13 +36,8 @@ pub struct Timeline {
     /// The last values hold until here.
     pub to: Timestamp,
     pub series: Vec<Series>,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub omitted: usize,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-const fn is_zero(omitted: &usize) -> bool {
-    *omitted == 0
 }
 
 /// One step function of a timeline.

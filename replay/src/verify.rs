@@ -45,22 +45,14 @@ pub struct Report {
     #[serde(default)]
     pub checked: u64,
     /// Decisions at the beginning of a slice whose basis precedes its states.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub before_slice: u64,
     /// Refused as not permitted, or removed from a file; no findings.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub missing: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_missing: Option<Sequence>,
     pub findings: Vec<Finding>,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl Report {

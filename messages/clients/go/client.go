@@ -43,7 +43,7 @@ const busyPause = 100 * time.Millisecond
 var denied = regexp.MustCompile(`(?i)permissions violation for (?:publish|subscription) to "([^"]+)"`)
 
 // What may become of a message.
-var decisions = []string{"job.*", "service.measured", "submissions.shed"}
+var decisions = []string{"job.*", "service.measured", "submissions.rate_limited"}
 
 var nameForm = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 

@@ -211,7 +211,7 @@ func (c *Client) decision(ctx context.Context, sequence uint64, job, sha256 stri
 			if err == nil && event.Type == "job.refused" {
 				err = &Refused{Code: event.text("code"), Reason: event.text("reason"), IngressSequence: sequence}
 			}
-			if err == nil && event.Type == "submissions.shed" {
+			if err == nil && event.Type == "submissions.rate_limited" {
 				what := "messages"
 				if event.text("verb") != "" {
 					what = "measurements"

@@ -43,8 +43,7 @@ pub struct SubmissionReceived {
     /// Encoding of `raw`.
     pub raw_encoding: RawEncoding,
     /// Time of storage at the broker.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub published_at: Option<Timestamp>,
+    pub published_at: Timestamp,
     /// The publishing user; absent for the tenant's own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
@@ -52,7 +51,7 @@ pub struct SubmissionReceived {
 
 /// Submissions above a tenant's rate are refused together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SubmissionsShed {
+pub struct SubmissionsRateLimited {
     /// The subject's tenant token, as published.
     pub tenant: String,
     /// Ingress sequence of the first refused submission.

@@ -27,7 +27,7 @@ pub struct LogArchived {
     /// The archive: a folder or s3://BUCKET/PREFIX.
     pub place: String,
     /// Decisions of the segment that did not come out again.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub findings: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct LogTrimmed {
     pub basis: Option<Basis>,
 }
 
-/// How full the log is, by its tightest bound.
+/// Level of the log, by its tightest bound.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -60,7 +60,7 @@ pub enum Fill {
     Full,
 }
 
-/// What bounds the log.
+/// Tightest bound of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogBound {
@@ -79,7 +79,7 @@ pub enum LogBound {
 /// The log has become fuller, or has room again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogFilled {
-    /// How full it is.
+    /// Level of the log.
     pub fill: Fill,
     /// Bytes that count against the bound.
     pub bytes: u64,
@@ -97,12 +97,4 @@ impl LogFilled {
         let percent = percent.checked_div(u128::from(self.most_bytes));
         u64::try_from(percent.unwrap_or(0)).unwrap_or(u64::MAX)
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }

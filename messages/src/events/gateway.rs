@@ -121,7 +121,7 @@ pub struct ServiceMeasured {
     /// Replicas in use by the gateway at the window's end.
     pub ready: u32,
     /// For a notebook: requests of a person, without an open page's repetitions.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub touched: u64,
     /// The window's end, for a tenant's proxy; for a gateway the event's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,9 +136,4 @@ pub struct ServiceMeasured {
     /// only here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_none(count: &u64) -> bool {
-    *count == 0
 }

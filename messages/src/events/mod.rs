@@ -341,7 +341,7 @@ registry! {
         JobReleased "job.released.v1" shard decision;
         JobRevised "job.revised.v1" shard decision;
         JobCancelRequested "job.cancel_requested.v1" shard decision;
-        SubmissionsShed "submissions.shed.v1" shard observation;
+        SubmissionsRateLimited "submissions.rate_limited.v1" shard observation;
         PlanAccepted "plan.accepted.v1" shard decision;
         PlanMissed "plan.missed.v1" shard decision;
         JobRequeued "job.requeued.v1" shard decision;

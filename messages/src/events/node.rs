@@ -233,12 +233,8 @@ pub struct GpuUse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
     /// Part of `driver_bytes` beyond cap and driver's allowance.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub beyond_bytes: u64,
-}
-
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// The driver (NVML) sees other processes or memory on a shared GPU than the agent; empty lists end the

@@ -170,7 +170,7 @@ pub struct Outcome {
     pub unbounded: bool,
     /// True if a service, notebook or preempting job got capacity beyond θ1, θ2 or (not for a preempting job)
     /// the bound on preemptions.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub forced: bool,
     /// Result of the search.
     pub solver: Solver,

@@ -85,7 +85,7 @@ pub struct SlurmReleased {
     /// Reason, for a person.
     pub reason: String,
     /// Jobs waited for it, and none started there: a failure of the queue.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub in_vain: bool,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -173,7 +173,7 @@ fn doing(job: &Job, live: &Live) -> String {
         },
         StopReason::NodeLost => "a node was lost: ".to_owned(),
         StopReason::TimeLimit => "its time is over: ".to_owned(),
-        StopReason::Completed => "its chief succeeded: ".to_owned(),
+        StopReason::Completed => "its coordinator succeeded: ".to_owned(),
     }
 }
 

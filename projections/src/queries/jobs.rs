@@ -25,22 +25,6 @@ use crate::services::health::Health;
 use crate::timelines::{Metric, Timeline, Window};
 use dormouse_state::{Queues, Share};
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
 /// A row of the job list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobRow {
@@ -61,7 +45,7 @@ pub struct JobRow {
     pub weight: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<JobClass>,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub preempted: u32,
     pub containers: ContainerCounts,
     /// Dominant share s at the last allocation.
@@ -105,7 +89,7 @@ pub struct JobRow {
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, u32>,
     /// False while the containers of a requeued job stop.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub on_hold: bool,
     /// When it starts, while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +107,7 @@ pub struct ContainerCounts {
     pub now: u32,
     pub target: u32,
     /// Role containers, part of `now` and `target` only.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub auxiliary: u32,
 }
 

@@ -32,29 +32,13 @@ pub struct JobsQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<SortBy>,
     /// Reverses `sort`.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "dormouse_messages::is_default")]
     pub descending: bool,
     /// Counted from the first by `sort`, or the last admitted.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "dormouse_messages::is_default")]
     pub offset: usize,
     /// 0 for all.
     pub limit: usize,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_none(number: &usize) -> bool {
-    *number == 0
 }
 
 /// The matching jobs.
@@ -69,7 +53,7 @@ pub struct JobsAnswer {
     #[serde(default)]
     pub total: usize,
     /// Further matches with an earlier end.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub ended_before: usize,
 }
 

@@ -41,18 +41,10 @@ pub struct NotebookRow {
     pub node: Option<NodeId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub failures: u32,
     pub addresses: Vec<String>,
     pub reason: String,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a reference"
-)]
-const fn is_none(number: &u32) -> bool {
-    *number == 0
 }
 
 /// Lists the notebooks.

@@ -7,7 +7,7 @@ use dormouse_messages::events::{
     RawEncoding, StopReason, SubmissionReceived,
 };
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Body, Event, TenantId, Writer};
+use dormouse_messages::{Body, Event, TenantId, Timestamp, Writer};
 use serde_json::{Value, json};
 
 use super::{
@@ -353,7 +353,7 @@ fn a_refused_cancellation_is_not_a_refused_job() {
         sha256: String::new(),
         raw: "{}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
-        published_at: None,
+        published_at: Timestamp::default(),
         by: None,
     });
     history.push(JobRefused {

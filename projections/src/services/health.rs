@@ -54,7 +54,7 @@ pub struct Measured {
     /// Absent without answers.
     pub latency_ms: Option<f64>,
     /// Beyond the last bound.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub latency_is_more: bool,
 }
 

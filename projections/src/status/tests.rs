@@ -96,7 +96,7 @@ fn what_became_of_a_message_is_shown_under_its_sequence_also_without_a_name() {
             "dormouse.submission.received.v1",
             json!({"ingress_sequence": sequence, "tenant": tenant, "verb": "submit",
                 "content_type": "application/json", "bytes": 2, "sha256": "ab", "raw": "{}",
-                "raw_encoding": "utf8"}),
+                "raw_encoding": "utf8", "published_at": "2026-11-21T10:00:00.000000Z"}),
         )
     };
     let refused = |tenant: Value, sequence: u64| {

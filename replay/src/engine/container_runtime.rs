@@ -295,8 +295,10 @@ impl ModelAgents {
     }
 
     pub(super) fn saved(&mut self, incarnation: &IncarnationId) {
-        let (Some(node), Some(job)) = (self.chief(incarnation), self.jobs.get_mut(&incarnation.0))
-        else {
+        let (Some(node), Some(job)) = (
+            self.coordinator(incarnation),
+            self.jobs.get_mut(&incarnation.0),
+        ) else {
             return;
         };
         if job.incarnation.is_none_or(|works| works == incarnation.1) {
@@ -320,7 +322,7 @@ impl ModelAgents {
     }
 
     pub(super) fn save_failed(&mut self, incarnation: &IncarnationId) {
-        if let Some(node) = self.chief(incarnation) {
+        if let Some(node) = self.coordinator(incarnation) {
             let failed = CheckpointFailed {
                 job: incarnation.0.clone(),
                 incarnation: incarnation.1,
@@ -335,14 +337,14 @@ impl ModelAgents {
         self.notes.push_back((node, Note::Said(event.into())));
     }
 
-    fn chief(&self, incarnation: &IncarnationId) -> Option<NodeId> {
+    fn coordinator(&self, incarnation: &IncarnationId) -> Option<NodeId> {
         let gang = self.gangs.get(incarnation)?;
         let containers = u32::try_from(gang.containers.len()).unwrap_or(u32::MAX);
-        let chief = gang
+        let coordinator = gang
             .containers
             .get(&Rank(0))
             .filter(|_| containers == gang.size);
-        chief.map(|(node, _)| node.clone())
+        coordinator.map(|(node, _)| node.clone())
     }
 
     pub(super) fn ended(

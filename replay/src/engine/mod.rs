@@ -337,7 +337,7 @@ impl Engine {
                 payload,
             } => {
                 self.ingress += 1;
-                let event = received(self.ingress, &tenant, &verb, None, &payload);
+                let event = received(self.ingress, self.now, &tenant, &verb, None, &payload);
                 (Writer::Admission, event)
             }
             Action::Join { node, capacity } => {

@@ -8,7 +8,7 @@ use dormouse_messages::events::{
     CheckpointRequested, ContainerExited, ContainerStarted, Gpu, JobAdmitted, NodeJoined,
     PartitionStartRequested, PartitionStopRequested, PlacedContainer, PlacementDecided,
 };
-use dormouse_messages::job::{Checkpoint, Command, JobSpec};
+use dormouse_messages::job::JobSpec;
 use dormouse_messages::roles::RoleSpec;
 use dormouse_messages::service::{Resize, ResizeMode, Service};
 use dormouse_messages::{
@@ -234,29 +234,11 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
     JobSpec {
         name: id.name().to_owned(),
         tenant: id.tenant().to_owned(),
-        kind: Default::default(),
-        executor: Default::default(),
-        image: None,
-        command: Command::default(),
-        env: BTreeMap::new(),
         demand: job.demand.clone(),
         weight: job.weight,
         containers: job.containers,
-        static_containers: None,
-        checkpoint: Checkpoint::default(),
-        min_run_s: None,
-        ready: None,
-        time_limit_s: None,
-        warning: None,
-        queue_limit_s: None,
         success: job.success,
-        mounts: Vec::new(),
-        network: None,
         retries: job.retries,
-        priority: 0,
-        priority_class: None,
-        depends_on: Vec::new(),
-        tasks: None,
         resize: Resize {
             mode: if job.in_place {
                 ResizeMode::InPlace
@@ -266,14 +248,7 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
             ..Resize::default()
         },
         service: job.is_served().then(Service::default),
-        constraints: Default::default(),
-        tolerations: BTreeSet::new(),
-        gpu_limit_milli: None,
-        gpu_memory_bytes: None,
         roles: roles.collect(),
-        workdir: None,
-        python: None,
-        speed_milli: Vec::new(),
-        batch: None,
+        ..JobSpec::default()
     }
 }

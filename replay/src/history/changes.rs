@@ -40,8 +40,38 @@ pub enum ChangeError {
     },
     #[error("there is no {0} at the fork or after it")]
     NotThere(String),
+    /// The known tenants, and the one that is probably meant.
+    #[error("there is no tenant {tenant} at the fork or after it ({there}){hint}")]
+    NoTenant {
+        tenant: TenantId,
+        there: String,
+        hint: String,
+    },
     #[error("{0} is there already; choose another name")]
     Taken(String),
+}
+
+/// A message lists at most as many tenants.
+const NAMED: usize = 8;
+
+impl ChangeError {
+    /// Returns the error for a tenant that is not among `known`.
+    pub(crate) fn no_tenant(tenant: &TenantId, known: &BTreeSet<&str>) -> Self {
+        let there = match known.len() {
+            0 => "no job and no operator names one".to_owned(),
+            count if count <= NAMED => {
+                let names: Vec<&str> = known.iter().copied().collect();
+                format!("there are {}", names.join(", "))
+            }
+            count => format!("there are {count} others"),
+        };
+        let near = suggest::nearest(tenant.as_str(), known.iter().copied());
+        Self::NoTenant {
+            tenant: tenant.clone(),
+            there,
+            hint: suggest::hint(near),
+        }
+    }
 }
 
 /// `NAME:cpu=16,memory=64Gi`.

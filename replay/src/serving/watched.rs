@@ -5,11 +5,11 @@ use dormouse_messages::events::{
     Basis, ContainerExited, ContainerReady, Histogram, JobAdmitted, JobReleased, PlacedContainer,
     PlacementDecided, RemovedContainer, ServiceMeasured, ServiceScaled,
 };
-use dormouse_messages::job::{Checkpoint, Command, Containers, JobSpec, Kind};
+use dormouse_messages::job::{Containers, JobSpec, Kind};
 use dormouse_messages::service::{LatencyObjective, Resize, Scaling, Service};
 use dormouse_messages::{
-    Amounts, Decider as _, Envelope, Epoch, Event, Fold as _, GatewayId, Incarnation, JobId,
-    NodeId, Rank, Recorded, Sequence, Timestamp, Writer,
+    Decider as _, Envelope, Epoch, Event, Fold as _, GatewayId, Incarnation, JobId, NodeId, Rank,
+    Recorded, Sequence, Timestamp, Writer,
 };
 
 const START_US: i64 = 1_815_000_000_000_000;
@@ -219,28 +219,8 @@ fn spec(promise: &Promise) -> JobSpec {
         name: "model".to_owned(),
         tenant: "serving".to_owned(),
         kind: Kind::Inference,
-        executor: dormouse_messages::job::Executor::Plain,
-        image: None,
-        command: Command::default(),
-        env: std::collections::BTreeMap::new(),
-        demand: Amounts::new(),
         weight: 1,
         containers: promise.containers,
-        static_containers: None,
-        checkpoint: Checkpoint::default(),
-        min_run_s: None,
-        ready: None,
-        time_limit_s: None,
-        warning: None,
-        queue_limit_s: None,
-        success: dormouse_messages::job::Success::All,
-        mounts: Vec::new(),
-        network: None,
-        retries: 0,
-        priority: 0,
-        priority_class: None,
-        depends_on: Vec::new(),
-        tasks: None,
         resize: Resize::in_place(),
         service: Some(Service {
             objective: Some(promise.objective),
@@ -248,14 +228,6 @@ fn spec(promise: &Promise) -> JobSpec {
             concurrency: promise.concurrency,
             ..Service::default()
         }),
-        tolerations: Default::default(),
-        constraints: Default::default(),
-        gpu_limit_milli: None,
-        gpu_memory_bytes: None,
-        roles: Default::default(),
-        workdir: None,
-        python: None,
-        speed_milli: Vec::new(),
-        batch: None,
+        ..JobSpec::default()
     }
 }

@@ -165,7 +165,7 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
             "mode": random.choose(&["exit", "exit", "continue", "none"]),
             "grace_s": random.choose(&[10, 30]),
         },
-        "success": random.choose(&["all", "chief"]),
+        "success": random.choose(&["all", "coordinator"]),
         "retries": random.below(3),
     });
     let document = limited(document, random);

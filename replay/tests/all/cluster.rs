@@ -192,7 +192,7 @@ fn a_drained_node_is_emptied_though_there_is_no_other() {
 /// Its share is unchanged, so only the drain asks it to move.
 #[test]
 fn a_partition_in_place_leaves_a_drained_node() {
-    for chief_leaves in [false, true] {
+    for coordinator_leaves in [false, true] {
         let mut engine = cluster(2);
         job(
             &mut engine,
@@ -203,14 +203,14 @@ fn a_partition_in_place_leaves_a_drained_node() {
             r#","resize":"in_place""#,
         );
         run(&mut engine, 30.0);
-        let chief = engine.log().iter().find_map(|it| match it.event()? {
+        let coordinator = engine.log().iter().find_map(|it| match it.event()? {
             Event::ContainerStarted(it) if it.container.rank == Rank(0) => Some(it.node.clone()),
             _ => None,
         });
-        let chief = chief.expect("it runs");
-        let drained = match chief_leaves {
-            true => chief,
-            false if chief == node(0) => node(1),
+        let coordinator = coordinator.expect("it runs");
+        let drained = match coordinator_leaves {
+            true => coordinator,
+            false if coordinator == node(0) => node(1),
             false => node(0),
         };
         engine.at(at(30.0), Action::Drain(drained.clone()));

@@ -237,8 +237,8 @@ pub(crate) fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError>
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::Event;
     use dormouse_messages::job::JobDocument;
+    use dormouse_messages::{Event, Timestamp};
 
     use super::*;
     use crate::intake;
@@ -250,7 +250,7 @@ mod tests {
         let payloads = [Some(json.as_bytes().to_vec()), packed];
         let reason = |payload: Vec<u8>| {
             let Event::SubmissionReceived(received) =
-                intake::received(1, "ads", "submit", None, &payload)
+                intake::received(1, Timestamp::default(), "ads", "submit", None, &payload)
             else {
                 panic!("a submission");
             };

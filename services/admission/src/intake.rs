@@ -1,9 +1,9 @@
 //! Turns ingress messages into events that suffice for deciding.
 
-use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
+use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsRateLimited};
 use dormouse_messages::intake::{Arrival, RateLimited};
 use dormouse_messages::subject::MEASURED;
-use dormouse_messages::{Event, TenantId};
+use dormouse_messages::{Event, TenantId, Timestamp};
 use sha2::{Digest, Sha256};
 
 use crate::measured;
@@ -16,6 +16,7 @@ const CUT_BYTES: usize = 1024;
 #[must_use]
 pub fn received(
     ingress_sequence: u64,
+    published_at: Timestamp,
     tenant: &str,
     verb: &str,
     content_type: Option<&str>,
@@ -43,7 +44,7 @@ pub fn received(
         sha256: hex(&Sha256::digest(payload)),
         raw,
         raw_encoding,
-        published_at: None,
+        published_at,
         by: None,
     })
 }
@@ -85,9 +86,9 @@ pub fn arrived(arrival: &Arrival) -> Event {
         payload,
         ..
     } = arrival;
-    let mut event = received(*sequence, tenant, verb, content_type.as_deref(), payload);
+    let content_type = content_type.as_deref();
+    let mut event = received(*sequence, *at, tenant, verb, content_type, payload);
     if let Event::SubmissionReceived(event) = &mut event {
-        event.published_at = Some(*at);
         event.by.clone_from(by);
     }
     event
@@ -96,7 +97,7 @@ pub fn arrived(arrival: &Arrival) -> Event {
 /// Records rate-limited submissions.
 #[must_use]
 pub fn rate_limited(tenant: &str, rate_limited: &RateLimited) -> Event {
-    Event::from(SubmissionsShed {
+    Event::from(SubmissionsRateLimited {
         tenant: tenant.to_owned(),
         first: rate_limited.first,
         last: rate_limited.last,
@@ -124,12 +125,10 @@ mod tests {
     use crate::decode::payload;
     use crate::state::AdmissionState;
     use dormouse_messages::events::{Fill, LogBound, LogFilled};
-    use dormouse_messages::{
-        By, Decider, Envelope, Fold, Recorded, Role, Sequence, Timestamp, Writer,
-    };
+    use dormouse_messages::{By, Decider, Envelope, Fold, Recorded, Role, Sequence, Writer};
 
     fn record(bytes: &[u8]) -> SubmissionReceived {
-        match received(1, "ads", "submit", None, bytes) {
+        match received(1, Timestamp::default(), "ads", "submit", None, bytes) {
             Event::SubmissionReceived(event) => *event,
             other => panic!("{other:?}"),
         }

@@ -38,9 +38,10 @@ pub(crate) fn accept(
         .map_err(|error| of_job(Refusal::new("bad_name", error.to_string())))?;
     let mut measured = document.of(job.clone(), gateway);
     check_values(&measured).map_err(of_job)?;
-    measured.until = until(&measured, submission.published_at).map_err(of_job)?;
+    let until = until(&measured, submission.published_at).map_err(of_job)?;
+    measured.until = Some(until);
     measured.ingress_sequence = Some(submission.ingress_sequence);
-    measured.published_at = submission.published_at;
+    measured.published_at = Some(submission.published_at);
     Ok(measured)
 }
 
@@ -105,13 +106,9 @@ fn check_values(measured: &ServiceMeasured) -> Result<(), Refusal> {
 }
 
 /// Returns the window's end, by default the broker's time.
-fn until(
-    measured: &ServiceMeasured,
-    published: Option<Timestamp>,
-) -> Result<Option<Timestamp>, Refusal> {
-    // Simulated messages are never stored.
-    let (Some(until), Some(published)) = (measured.until, published) else {
-        return Ok(measured.until.or(published));
+fn until(measured: &ServiceMeasured, published: Timestamp) -> Result<Timestamp, Refusal> {
+    let Some(until) = measured.until else {
+        return Ok(published);
     };
     let age_us = published.as_micros().saturating_sub(until.as_micros());
     let age_s = age_us / 1_000_000;
@@ -125,7 +122,7 @@ fn until(
             "its window ended at {until}, {age_s} s before it was published, which says nothing about now; publish windows within {MOST_LATE_S} s, set the proxy's clock, or leave until out"
         )
     } else {
-        return Ok(Some(until.min(published)));
+        return Ok(until.min(published));
     };
     Err(Refusal::new("bad_time", reason))
 }

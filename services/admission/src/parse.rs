@@ -362,7 +362,7 @@ fn covers_the_kernels(target: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::Event;
+    use dormouse_messages::{Event, Timestamp};
 
     use super::*;
     use crate::decode::decode;
@@ -426,9 +426,14 @@ mod tests {
         let json = r#"{"command": {"start": ["true"]}, "demand": {"cpu": 1.0}, "weight": 2.0,
             "containers": {"min": 1.0, "max": 4.0}, "retries": 3.0, "priority": -1.0,
             "checkpoint": {"grace_s": 30.0}}"#;
-        let Event::SubmissionReceived(received) =
-            intake::received(1, "ads", "submit", None, json.as_bytes())
-        else {
+        let Event::SubmissionReceived(received) = intake::received(
+            1,
+            Timestamp::default(),
+            "ads",
+            "submit",
+            None,
+            json.as_bytes(),
+        ) else {
             panic!("a submission");
         };
         let document: JobDocument = decode(&received).expect("valid");

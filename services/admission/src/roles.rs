@@ -22,7 +22,7 @@ pub fn normalise(document: &JobDocument) -> Result<BTreeMap<String, RoleSpec>, R
     }
     if document.kind != Kind::Training {
         return refuse(
-            "roles stand beside the workers of a training job; leave roles out, or use kind: training",
+            "roles stand next to the workers of a training job; leave roles out, or use kind: training",
         );
     }
     if !matches!(document.executor, Executor::Plain | Executor::Tensorflow) {
@@ -36,7 +36,7 @@ pub fn normalise(document: &JobDocument) -> Result<BTreeMap<String, RoleSpec>, R
     let auxiliary: u32 = roles.values().map(|role| role.count).sum();
     if document.containers.max.saturating_add(auxiliary) > MAX_CONTAINERS {
         refuse(format!(
-            "roles: {auxiliary} containers beside containers.max {} are more than {MAX_CONTAINERS}",
+            "roles: {auxiliary} containers next to containers.max {} are more than {MAX_CONTAINERS}",
             document.containers.max
         ))
     } else {

@@ -120,13 +120,11 @@ impl AdmissionState {
         match event {
             AdmissionEvent::SubmissionReceived(event) => {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
-                // Old logs lack the published time; the stored time is no earlier.
-                let at = event.published_at.unwrap_or(recorded.stored_at);
-                stand.record(&event.verb, event.ingress_sequence, at);
+                stand.record(&event.verb, event.ingress_sequence, event.published_at);
                 stand.undecided += 1;
                 self.undecided.insert(sequence, event.clone());
             }
-            AdmissionEvent::SubmissionsShed(event) => {
+            AdmissionEvent::SubmissionsRateLimited(event) => {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
                 (stand.last, stand.at) = (event.last, event.until);
             }

@@ -54,7 +54,7 @@ pub fn normalise(document: JobDocument) -> Result<JobDocument, Refusal> {
     }
     if document.success != Success::All {
         return refuse(
-            "a task set has no chief: it succeeds when all tasks have; leave success out"
+            "a task set has no coordinator: it succeeds when all tasks have; leave success out"
                 .to_owned(),
         );
     }

@@ -274,7 +274,7 @@ impl AutoscalerState {
             | AdmissionEvent::JobRequeued(_)
             | AdmissionEvent::BudgetLevelChanged(_)
             | AdmissionEvent::ReservationPhaseChanged(_)
-            | AdmissionEvent::SubmissionsShed(_)
+            | AdmissionEvent::SubmissionsRateLimited(_)
             | AdmissionEvent::PlanAccepted(_)
             | AdmissionEvent::PlanMissed(_) => {}
         }

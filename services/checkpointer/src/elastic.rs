@@ -83,7 +83,7 @@ impl Elastic<'_> {
                     .stopped(StopReason::Adjusted, self.act.partition.last_event)
             });
         }
-        let chief = self.container(Rank(0))?;
+        let coordinator = self.container(Rank(0))?;
         let workers = self.members.current.iter();
         let mut workers = workers.filter(|rank| job.auxiliary.is_worker(**rank));
         if workers.any(|rank| self.lives(*rank))
@@ -91,7 +91,7 @@ impl Elastic<'_> {
         {
             return Some(over);
         }
-        match &chief.phase {
+        match &coordinator.phase {
             ContainerPhase::Lost { at } => Some(self.act.stop(StopReason::NodeLost, *at)),
             ContainerPhase::Exited {
                 success: true, at, ..
@@ -114,7 +114,7 @@ impl Elastic<'_> {
     fn succeeded(&self, at: Sequence) -> Option<Step> {
         let act = self.act;
         if act.partition.is_over() {
-            let reason = "the chief and every member that counts succeeded";
+            let reason = "the coordinator and every member that counts succeeded";
             return Some(completed(act.id, act.job, reason, at));
         }
         let members = self.members.current.iter();
@@ -123,7 +123,7 @@ impl Elastic<'_> {
             // Others end by themselves; failures are ignored.
             Success::All if members.any(|rank| self.lives(*rank)) => Some(Step::Wait(None)),
             // Joiners have nothing left to join.
-            Success::All | Success::Chief => Some(act.stop(StopReason::Completed, at)),
+            Success::All | Success::Coordinator => Some(act.stop(StopReason::Completed, at)),
         }
     }
 

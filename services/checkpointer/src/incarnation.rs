@@ -118,7 +118,7 @@ impl Act<'_> {
                 ContainerPhase::Exited {
                     success: true, at, ..
                 } if may_leave => {
-                    if **rank == Rank(0) && self.job.success == Success::Chief {
+                    if **rank == Rank(0) && self.job.success == Success::Coordinator {
                         return if self.partition.is_over() {
                             Verdict::Succeeded(*at)
                         } else {
@@ -326,8 +326,8 @@ impl Act<'_> {
             // Containers of a task set leave without saving, after their task.
             return false;
         }
-        let chief = self.partition.containers.get(&Rank(0));
-        chief.is_some_and(|chief| !chief.holds_room())
+        let coordinator = self.partition.containers.get(&Rank(0));
+        coordinator.is_some_and(|coordinator| !coordinator.holds_room())
             || self.partition.ready_at.is_none() && self.has_dead()
     }
 

@@ -115,7 +115,7 @@ fn ended_between_partitions(id: &JobId, job: &Job) -> Option<Step> {
             None if job.success == Success::All && !job.in_place => {
                 "every container that counts succeeded".to_owned()
             }
-            None => "the chief succeeded".to_owned(),
+            None => "the coordinator succeeded".to_owned(),
         };
         return Some(completed(id, job, &how, stop));
     }

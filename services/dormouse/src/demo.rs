@@ -33,7 +33,7 @@ use crate::error::DONE;
 use crate::render::{self, Style};
 use crate::serve::archiver::default_place;
 use crate::up::{LocalCluster, LocalOptions};
-use crate::{build_id, clock, load, print, serve};
+use crate::{build_id, clock, print, serve};
 
 /// Run a demo: a local cluster that grows and shrinks real training jobs
 #[derive(Debug, Clone, Args)]
@@ -102,10 +102,6 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     if let Some(missing) = &show.missing {
         print::line(format_args!("Note: {missing}\n"))?;
     }
-    if let Some(busy) = load::look().busy() {
-        print::line(format_args!("Note: {busy}. The demo takes longer then.\n"))?;
-    }
-    let load = load::Watch::start();
     let mut cluster = LocalCluster::start(&options).await?;
     let configured = dormouse_messages::events::ClusterConfigured {
         policy: Policy {
@@ -128,7 +124,7 @@ pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
         }
     };
     publisher.await??;
-    let verified = finish(&cluster.log, &options.data, &model, load.end(), export).await;
+    let verified = finish(&cluster.log, &options.data, &model, export).await;
     cluster.stop().await;
     verified.map(|()| DONE)
 }
@@ -351,7 +347,6 @@ async fn finish(
     log: &Log,
     data: &Path,
     model: &ReadModel,
-    load: load::Load,
     export: OutputFile,
 ) -> anyhow::Result<()> {
     let path = export.path().to_owned();
@@ -378,12 +373,6 @@ async fn finish(
         "{events} events exported to {}",
         path.display()
     ))?;
-    let busy = load.busy();
-    if let Some(busy) = &busy {
-        print::line(format_args!(
-            "\nNot to be judged by: {busy}. Times, lost work and failures above are the machine's as much as Dormouse's."
-        ))?;
-    }
     print::line(format_args!(
         "\nNext:\n  dormouse log state --log {0} --at 100    the cluster after event 100\n  dormouse log verify --log {0}            every decision made again, of the exported log\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse run -- sh -c 'echo hello'           a job of your own, in another terminal",
         path.display()
@@ -394,12 +383,8 @@ async fn finish(
         .filter(|job| job.phase != Phase::Completed)
         .count();
     if !report.findings.is_empty() || failed > 0 {
-        let machine = match (&busy, report.findings.is_empty()) {
-            (Some(_), true) => "; the machine is too busy to judge: try again when it is idle",
-            _ => "",
-        };
         bail!(
-            "{failed} jobs did not complete, {} decisions did not verify{machine}",
+            "{failed} jobs did not complete, {} decisions did not verify",
             report.findings.len()
         );
     }

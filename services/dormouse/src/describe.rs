@@ -11,13 +11,14 @@ mod slurm;
 use dormouse_messages::events::{
     AllocationDecided, ContainerExited, Fill, JobAllocation, JobReleased, JobRevised,
     JobSpeedFitted, LogArchived, LogFilled, NodeDrained, NodeLabelled, Outcome, PlacementRefused,
-    SubmissionsShed, TenantConfigured, WebhookConfigured,
+    SubmissionsRateLimited, TenantConfigured, WebhookConfigured,
 };
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::sanitize;
 use dormouse_messages::speed::CurveSource;
 use dormouse_messages::{Event, JobId, Recorded, Resource, Shares, Timestamp};
+use dormouse_projections::status::job_of;
 
 pub use bounds::{grants, preemption};
 
@@ -89,7 +90,7 @@ pub fn describe(event: &Event) -> String {
         Event::NodeRestored(_) | Event::NodeRemoved(_) => BY_THE_OPERATOR.to_owned(),
         Event::NodeLabelled(e) => labelled(e),
         Event::SubmissionReceived(e) => format!("{} from {}, {} bytes", e.verb, e.tenant, e.bytes),
-        Event::SubmissionsShed(e) => rate_limited(e),
+        Event::SubmissionsRateLimited(e) => rate_limited(e),
         Event::JobAdmitted(e) => admitted(&e.spec),
         Event::JobRefused(e) => format!("{}: {}", e.code, e.reason),
         Event::JobReleased(e) => released(e),
@@ -189,7 +190,7 @@ fn drained(event: &NodeDrained) -> String {
     format!("{reason}{}", deadline.unwrap_or_default())
 }
 
-fn rate_limited(event: &SubmissionsShed) -> String {
+fn rate_limited(event: &SubmissionsRateLimited) -> String {
     let what = match event.verb {
         Some(_) => "measurements",
         None => "messages",
@@ -439,107 +440,20 @@ fn exit(event: &ContainerExited) -> String {
     format!("{how}{memory}")
 }
 
-/// True if the event is about `job`.
+/// True if the event is about `job`, alone or among others.
 #[must_use]
-#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub fn concerns(event: &Event, job: &JobId) -> bool {
     match event {
-        Event::JobAdmitted(e) => e.job == *job,
-        Event::JobRefused(e) => e.job.as_ref() == Some(job),
-        Event::JobReleased(e) => e.job == *job,
-        Event::PlanAccepted(e) => e.job == *job,
-        Event::PlanMissed(e) => e.job == *job,
-        Event::JobRevised(e) => e.job == *job,
-        Event::JobRequeued(e) => e.job == *job,
-        Event::JobCancelRequested(e) => e.job == *job,
         Event::AllocationDecided(e) => {
             e.jobs.iter().any(|a| a.job == *job) || e.outcome.waiting.iter().any(|w| w.job == *job)
         }
         Event::AllocationUnchanged(e) => e.outcome.waiting.iter().any(|w| w.job == *job),
-        Event::JobSpeedFitted(e) => e.job == *job,
         Event::StartsForecast(e) => e.starts.iter().any(|it| it.job == *job),
         Event::PlacementDecided(e) => {
             e.create.iter().any(|c| c.job == *job) || e.remove.iter().any(|c| c.job == *job)
         }
         Event::PlacementRefused(e) => e.unplaceable.iter().any(|it| it.job == *job),
-        Event::CheckpointRequested(e) => e.job == *job,
-        Event::PartitionStartRequested(e) => e.job == *job,
-        Event::PartitionStopRequested(e) => e.job == *job,
-        Event::PartitionStarted(e) => e.job == *job,
-        Event::PartitionStopped(e) => e.job == *job,
-        Event::ResizeAbandoned(e) => e.job == *job,
-        Event::PartitionWarned(e) => e.job == *job,
-        Event::JobCompleted(e) => e.job == *job,
-        Event::JobFailed(e) => e.job == *job,
-        Event::JobCancelled(e) => e.job == *job,
-        Event::ContainerStarted(e) => e.container.job == *job,
-        Event::ContainerExited(e) => e.container.job == *job,
-        Event::CheckpointSaved(e) => e.job == *job,
-        Event::CheckpointFailed(e) => e.job == *job,
-        Event::CheckpointRejected(e) => e.job == *job,
-        Event::NodeFaulted(e) => e.job == *job,
-        Event::TasksAssigned(e) => e.job == *job,
-        Event::TasksEnded(e) => e.job == *job,
-        Event::Progress(e) => e.job == *job,
-        Event::PartitionResizeRequested(_)
-        | Event::PartitionLeaveRequested(_)
-        | Event::PartitionResized(_)
-        | Event::ContainerReady(_)
-        | Event::ContainerUnready(_)
-        | Event::MemberAcknowledged(_)
-        | Event::GatewayJoined(_)
-        | Event::GatewayLeft(_)
-        | Event::GatewayLost(_)
-        | Event::GatewayUnrouted(_)
-        | Event::ServiceMeasured(_)
-        | Event::ServiceScaled(_)
-        | Event::NotebookObserved(_)
-        | Event::ContainerExecStarted(_)
-        | Event::ContainerExecEnded(_)
-        | Event::ContainerGpuUsed(_)
-        | Event::NodeGpuReconciled(_)
-        | Event::NotebookWarned(_) => serving::concerns(event, job),
-        Event::ClusterConfigured(_)
-        | Event::TenantConfigured(_)
-        | Event::WebhookConfigured(_)
-        | Event::KeyCreated(_)
-        | Event::KeyRotated(_)
-        | Event::KeyRevoked(_)
-        | Event::UpgradeApproved(_)
-        | Event::BuildJoined(_)
-        | Event::BuildLeft(_)
-        | Event::ClusterUpgraded(_)
-        | Event::TenantGranted(_)
-        | Event::TenantRemoved(_)
-        | Event::NodeDrained(_)
-        | Event::NodeRestored(_)
-        | Event::NodeLabelled(_)
-        | Event::NodeRemoved(_)
-        | Event::SubmissionReceived(_)
-        | Event::SubmissionsShed(_)
-        | Event::NodeLost(_)
-        | Event::NodeFenced(_)
-        | Event::ClockStepped(_)
-        | Event::LogArchived(_)
-        | Event::LogTrimmed(_)
-        | Event::LogFilled(_)
-        | Event::SlurmQueueConfigured(_)
-        | Event::SlurmQueueRemoved(_)
-        | Event::BudgetConfigured(_)
-        | Event::ReservationConfigured(_)
-        | Event::ReservationRemoved(_)
-        | Event::BudgetLevelChanged(_)
-        | Event::ReservationPhaseChanged(_)
-        | Event::SlurmRequested(_)
-        | Event::SlurmSubmitted(_)
-        | Event::SlurmRefused(_)
-        | Event::SlurmEstimated(_)
-        | Event::SlurmGranted(_)
-        | Event::SlurmReleased(_)
-        | Event::SlurmEnded(_)
-        | Event::NodeRecovered(_)
-        | Event::NodeQuarantined(_)
-        | Event::NodeReadmitted(_)
-        | Event::NodeJoined(_) => false,
+        Event::NodeGpuReconciled(e) => e.beyond.iter().any(|it| it.container.job == *job),
+        event => job_of(event) == Some(job),
     }
 }

@@ -3,7 +3,7 @@
 //! - `cli` declares the command line; `commands` has most commands, with their flags, by noun and verb.
 //! - `up`, `serve` and `demo` run clusters, services and the demo.
 //! - `context` finds the cluster; `print`, `render`, `describe` and `error` make the output.
-//! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure; `build_id` names the build.
+//! - `pack` packs folders of jobs; `cluster_metrics` measures; `build_id` names the build.
 
 mod build_id;
 mod cli;
@@ -17,7 +17,6 @@ mod describe;
 #[path = "../tests/documents/mod.rs"]
 mod documents;
 mod error;
-mod load;
 mod pack;
 mod print;
 mod render;

@@ -182,7 +182,7 @@ impl Agent {
         if spec.is_some_and(|spec| spec.service.is_some()) {
             return None;
         }
-        let chief = (id.rank == Rank(0)).then(|| {
+        let coordinator = (id.rank == Rank(0)).then(|| {
             let watch = Watch::new(
                 layout.checkpoint_below(&id.job, id.incarnation),
                 layout.container_below(id),
@@ -195,12 +195,12 @@ impl Agent {
             watch.knowing(known, partition.step)
         });
         if partition.members.is_none() {
-            return chief.map(Watched::Chief);
+            return coordinator.map(Watched::Coordinator);
         }
         let here = partition.here.get(&id.rank);
         let told = here.and_then(|here| here.acknowledged.clone());
         let answers = Answers::new(layout.container_below(id), told);
-        Some(Watched::Member(chief, answers))
+        Some(Watched::Member(coordinator, answers))
     }
 
     fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {

@@ -82,7 +82,7 @@ pub struct Container {
     mark: ContainerRecord,
     lifecycle: Lifecycle,
     watch: Watching,
-    is_chief: bool,
+    is_coordinator: bool,
     readiness: Readiness,
     next_look: Option<SpawnHandle>,
     saving: Option<Saving>,
@@ -127,7 +127,7 @@ impl Container {
             } else {
                 Lifecycle::starting()
             },
-            is_chief: watch.as_ref().is_some_and(Watched::is_chief),
+            is_coordinator: watch.as_ref().is_some_and(Watched::is_coordinator),
             readiness,
             watch: watch.into(),
             next_look: None,
@@ -402,7 +402,7 @@ impl Handler<Save> for Container {
 
     fn handle(&mut self, save: Save, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        if self.is_chief && !matches!(self.watch, Watching::Nothing) {
+        if self.is_coordinator && !matches!(self.watch, Watching::Nothing) {
             self.saving = Some(Saving {
                 request: save.request,
                 since: now,

@@ -37,7 +37,7 @@ use sha2::{Digest, Sha256};
 use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Python, Rank};
 use dormouse_sandbox::folder::Below;
 
-const CONTAINER_DEPTH: u32 = 4;
+const INCARNATION_DEPTH: u32 = 3;
 
 /// The directories of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,22 +142,13 @@ impl Layout {
     /// Lists the incarnations with a members' file. Blocking.
     #[must_use]
     pub fn existing_members(&self) -> Vec<(JobId, Incarnation)> {
-        let ways = folders_at(&self.node.join("members"), CONTAINER_DEPTH - 1);
+        let ways = folders_at(&self.node.join("members"), INCARNATION_DEPTH);
         let ways = ways.unwrap_or_default().into_iter();
         let parse = |way: String| {
             let (job, incarnation) = way.rsplit_once('/')?;
             Some((job.parse().ok()?, Incarnation(incarnation.parse().ok()?)))
         };
         ways.filter_map(parse).collect()
-    }
-
-    /// Lists the containers with a directory. Blocking.
-    ///
-    /// # Errors
-    /// Disk errors.
-    pub fn existing_containers(&self) -> io::Result<Vec<ContainerId>> {
-        let ways = folders_at(&self.containers(), CONTAINER_DEPTH)?;
-        Ok(ways.iter().filter_map(|way| way.parse().ok()).collect())
     }
 
     /// Lists an incarnation's ranks with a directory, sorted. Blocking.

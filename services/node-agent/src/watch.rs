@@ -68,7 +68,7 @@ pub struct Look {
 /// The watched files of a container.
 #[derive(Debug, Clone)]
 pub enum Watched {
-    Chief(Watch),
+    Coordinator(Watch),
     Tasks(TaskFiles),
     Member(Option<Watch>, Answers),
 }
@@ -76,13 +76,13 @@ pub enum Watched {
 impl Watched {
     /// Reports whether the gang's checkpoints and progress are watched.
     #[must_use]
-    pub const fn is_chief(&self) -> bool {
-        matches!(self, Self::Chief(_) | Self::Member(Some(_), _))
+    pub const fn is_coordinator(&self) -> bool {
+        matches!(self, Self::Coordinator(_) | Self::Member(Some(_), _))
     }
 
     /// Skips files from before the start.
     pub fn pass_over(&mut self) {
-        if let Self::Chief(watch) | Self::Member(Some(watch), _) = self {
+        if let Self::Coordinator(watch) | Self::Member(Some(watch), _) = self {
             watch.pass_over();
         }
     }
@@ -90,7 +90,7 @@ impl Watched {
     /// Passes new orders on, and returns the news.
     pub fn look(&mut self, orders: &Orders) -> Look {
         match self {
-            Self::Chief(watch) => watch.look(),
+            Self::Coordinator(watch) => watch.look(),
             Self::Member(watch, answers) => Look {
                 answer: answers.look(),
                 ..watch.as_mut().map_or_else(Look::default, Watch::look)

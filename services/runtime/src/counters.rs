@@ -139,15 +139,15 @@ impl IntakeCounters {
             "How long a submission waited in the ingress stream, until it was recorded"
         );
         describe_counter!(
-            "dormouse_intake_shed_total",
+            "dormouse_intake_rate_limited_total",
             Unit::Count,
-            "Submissions that were refused since their tenant submitted too fast"
+            "Submissions refused because their tenant exceeded its rate"
         );
         Self {
             waiting: gauge!("dormouse_intake_waiting"),
             at_once: gauge!("dormouse_intake_at_once"),
             wait_seconds: histogram!("dormouse_intake_wait_seconds"),
-            rate_limited: counter!("dormouse_intake_shed_total"),
+            rate_limited: counter!("dormouse_intake_rate_limited_total"),
         }
     }
 

@@ -71,7 +71,7 @@ impl Log {
             let taken = match recorded.event() {
                 Some(Event::SubmissionReceived(event)) => Some(event.ingress_sequence),
                 Some(Event::ServiceMeasured(event)) => event.ingress_sequence,
-                Some(Event::SubmissionsShed(event)) => Some(event.last),
+                Some(Event::SubmissionsRateLimited(event)) => Some(event.last),
                 _ => None,
             };
             submissions = submissions.max(taken.unwrap_or_default());

@@ -41,7 +41,7 @@ pub struct LeaseValue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term_ms: Option<u64>,
     /// True on the broker's machine without a fence: silence does not make the node lost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub unfenced: bool,
     /// Reason why the log refuses decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]

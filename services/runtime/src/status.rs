@@ -263,7 +263,7 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::events::SubmissionsShed;
+    use dormouse_messages::events::SubmissionsRateLimited;
     use dormouse_messages::{Envelope, Event, Timestamp, Writer};
 
     use super::*;
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn what_has_many_subjects_is_shown_in_portions_and_the_position_stays_before_it() {
         let at = Timestamp::default();
-        let refused = SubmissionsShed {
+        let refused = SubmissionsRateLimited {
             tenant: "flood".to_owned(),
             first: 1,
             last: 150,

@@ -3,8 +3,7 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// A process's identity, distinct from later processes with the same pid.
@@ -81,19 +80,6 @@ impl Identity {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         stat(self.pid).is_some_and(|stat| stat.identity == *self && !stat.zombie)
-    }
-
-    /// Signals the process group if this process still leads it.
-    ///
-    /// # Errors
-    /// Kernel errors. `ESRCH` if the process is gone or its pid was reused.
-    pub fn signal_group(&self, signal: Signal) -> Result<(), Errno> {
-        match (stat(self.pid), pid_of(self.pid)) {
-            (Some(stat), Some(pid)) if stat.identity == *self && stat.group == self.pid => {
-                killpg(pid, signal)
-            }
-            _ => Err(Errno::ESRCH),
-        }
     }
 }
 
@@ -208,12 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_identity_is_never_signalled() {
+    fn a_stale_identity_is_not_alive() {
         let own = std::process::id();
         let mut identity = stat(own).expect("this process").identity;
         assert!(identity.is_alive());
         identity.started_ticks += 1;
         assert!(!identity.is_alive());
-        assert_eq!(identity.signal_group(Signal::SIGTERM), Err(Errno::ESRCH));
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
-use dormouse_messages::service::{Resize, ResizeMode};
+use dormouse_messages::job::{Command, Containers, Executor, JobSpec};
+use dormouse_messages::service::ResizeMode;
 use dormouse_messages::{
     Body, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
     Timestamp, Writer,
@@ -37,43 +37,16 @@ pub fn spec(id: &JobId) -> JobSpec {
     JobSpec {
         name: id.name().to_owned(),
         tenant: id.tenant().to_owned(),
-        kind: Kind::Training,
         executor: Executor::Torch,
-        image: None,
         command: Command {
             start: vec!["train".to_owned()],
             resume: Vec::new(),
         },
-        env: BTreeMap::new(),
         demand: "cpu=2,memory=8Gi".parse().expect("amounts"),
         weight: 1,
         containers: Containers::between(1, 8),
-        static_containers: None,
-        min_run_s: None,
-        ready: None,
-        time_limit_s: None,
-        warning: None,
-        queue_limit_s: None,
-        checkpoint: Checkpoint::default(),
-        success: Success::All,
-        mounts: Vec::new(),
-        network: None,
         retries: 2,
-        priority: 0,
-        priority_class: None,
-        depends_on: Vec::new(),
-        tasks: None,
-        resize: Resize::default(),
-        service: None,
-        tolerations: Default::default(),
-        constraints: Default::default(),
-        gpu_limit_milli: None,
-        gpu_memory_bytes: None,
-        roles: Default::default(),
-        workdir: None,
-        python: None,
-        speed_milli: Vec::new(),
-        batch: None,
+        ..JobSpec::default()
     }
 }
 
@@ -166,7 +139,7 @@ impl History {
             sha256: String::new(),
             raw: "{}".to_owned(),
             raw_encoding: RawEncoding::Utf8,
-            published_at: None,
+            published_at: at(self.seconds),
             by: None,
         });
         let spec = spec(&id);

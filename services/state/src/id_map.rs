@@ -74,11 +74,6 @@ impl<K: Hash + Ord, V> IdMap<K, V> {
     pub fn in_any_order(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter()
     }
-
-    /// Iterates mutably, for order-independent results.
-    pub fn values_mut_in_any_order(&mut self) -> impl Iterator<Item = &mut V> {
-        self.0.values_mut()
-    }
 }
 
 impl<K: Hash + Ord + Serialize, V: Serialize> Serialize for IdMap<K, V> {

@@ -279,15 +279,6 @@ impl Job {
         part.map_or_else(|| self.container_type(), Part::container_type)
     }
 
-    /// Counts the placed workers on each node.
-    #[must_use]
-    pub fn workers_by_node(&self) -> BTreeMap<NodeId, u32> {
-        let assignment = self.assignment.as_ref();
-        assignment.map_or_else(BTreeMap::new, |it| {
-            it.by_node_of(|rank| self.auxiliary.is_worker(rank))
-        })
-    }
-
     /// Returns the number of placed workers.
     #[must_use]
     pub fn workers(&self) -> u32 {

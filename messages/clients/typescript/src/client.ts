@@ -73,7 +73,7 @@ const BUSY_PAUSE_MS = 100;
 /** Decisions that came before the acknowledgement of their message are kept, so many. */
 const RECENT = 20_000;
 /** What may become of a message. */
-const DECISIONS = ["job.*", "service.measured", "submissions.shed"];
+const DECISIONS = ["job.*", "service.measured", "submissions.rate_limited"];
 /** How long a decision may be silent before it is asked for: a status message can be lost. */
 const SILENCE_MS = 2_000;
 
@@ -284,7 +284,7 @@ export class Client {
       this.deciding.delete(sequence);
     }
     if (event.type === "job.refused") throw new Refused(event.data.code, event.data.reason, sequence);
-    if (event.type === "submissions.shed") {
+    if (event.type === "submissions.rate_limited") {
       const what = event.data.verb ? "measurements" : "messages";
       throw new Refused("too_fast", `more than ${event.data.max_rate} ${what} a second; send fewer`, sequence);
     }

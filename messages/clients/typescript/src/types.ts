@@ -174,7 +174,7 @@ export interface JobDocument {
   /**
    * Condition for success.
    */
-  success?: "all" | "chief";
+  success?: "all" | "coordinator";
   /**
    * Tasks of a batch job: one submission, tracked and cancelled as one.
    */

@@ -152,7 +152,7 @@ const OF_MESSAGES: [&str; 8] = [
     "job.cancel_requested",
     "job.cancelled",
     "service.measured",
-    "submissions.shed",
+    "submissions.rate_limited",
 ];
 
 fn shown(is_shown: impl Fn(&Event) -> bool) -> Map<String, Value> {

@@ -25,7 +25,7 @@ pub fn admission(events: &mut Vec<Event>) {
         sha256: "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef".to_owned(),
         raw: "{\"name\":\"a\"}".to_owned(),
         raw_encoding: RawEncoding::Utf8,
-        published_at: None,
+        published_at: time("2026-11-21T09:59:59.900000Z"),
         by: None,
     }));
     events.push(Event::from(JobAdmitted {

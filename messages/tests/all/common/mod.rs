@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::*;
 use dormouse_messages::job::*;
-use dormouse_messages::service::Resize;
 use dormouse_messages::{
     Amounts, ContainerId, Envelope, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
     Timestamp,
@@ -61,7 +60,6 @@ fn spec() -> JobSpec {
     JobSpec {
         name: "lr-criteo".to_owned(),
         tenant: "ads".to_owned(),
-        kind: Kind::Training,
         executor: Executor::Mxnet,
         image: Some("dormouse/empty".to_owned()),
         command: Command {
@@ -72,41 +70,20 @@ fn spec() -> JobSpec {
         demand: amounts("cpu=2,gpu=500m,memory=8Gi,fpga=1"),
         weight: 2,
         containers: Containers::between(1, 32),
-        static_containers: None,
-        min_run_s: None,
-        ready: None,
-        time_limit_s: None,
-        warning: None,
-        queue_limit_s: None,
         checkpoint: Checkpoint {
             mode: CheckpointMode::Exit,
             signal: "SIGTERM".to_owned(),
             command: words("save now"),
             grace_s: 60,
         },
-        success: Success::Chief,
+        success: Success::Coordinator,
         mounts: vec![Mount {
             source: "/data".to_owned(),
             target: "/data".to_owned(),
             read_only: true,
         }],
-        network: None,
         retries: 2,
-        priority: 0,
-        priority_class: None,
-        depends_on: Vec::new(),
-        tasks: None,
-        resize: Resize::default(),
-        service: None,
-        tolerations: Default::default(),
-        constraints: Default::default(),
-        gpu_limit_milli: None,
-        gpu_memory_bytes: None,
-        roles: BTreeMap::new(),
-        workdir: None,
-        python: None,
-        speed_milli: Vec::new(),
-        batch: None,
+        ..JobSpec::default()
     }
 }
 

@@ -60,7 +60,7 @@ pub fn granted(events: &mut Vec<Event>) {
             priority_classes: Default::default(),
         },
     }));
-    events.push(Event::from(SubmissionsShed {
+    events.push(Event::from(SubmissionsRateLimited {
         tenant: "ads".to_owned(),
         first: 18,
         last: 420,

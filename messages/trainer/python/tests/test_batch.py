@@ -201,13 +201,13 @@ def test_without_bounds_the_batch_is_the_programs_and_nothing_changes(tmp_path):
         observe(batch, 400.0)
         rows = range(120 * step + 120 * 3 // 7, 120 * step + 120 * 4 // 7)
         assert (batch.size, batch.gain, batch.rows, batch.parts) == (120, 1.0, rows, [rows])
-    chief = a_run(tmp_path / "chief", bounds={}, report_every_s=0.0)
-    chief.batch_of(120)
-    chief.keep(state={})
-    for _ in chief.steps(2):
-        chief.report(loss=1.0)
-    assert harness.lines(tmp_path / "chief") == [{"step": n, "steps_total": 2, "loss": 1.0} for n in (1, 2)]
-    assert not (read(tmp_path / "chief" / "checkpoint") / FILE).exists()
+    coordinator = a_run(tmp_path / "coordinator", bounds={}, report_every_s=0.0)
+    coordinator.batch_of(120)
+    coordinator.keep(state={})
+    for _ in coordinator.steps(2):
+        coordinator.report(loss=1.0)
+    assert harness.lines(tmp_path / "coordinator") == [{"step": n, "steps_total": 2, "loss": 1.0} for n in (1, 2)]
+    assert not (read(tmp_path / "coordinator" / "checkpoint") / FILE).exists()
 
 
 def test_bounds_of_which_the_program_knows_nothing_change_nothing(tmp_path):
@@ -394,7 +394,7 @@ class BatchAgents(Agents):
         super().start(*members)
 
 
-def test_members_who_come_and_go_have_the_chiefs_batch(tmp_path):
+def test_members_who_come_and_go_have_the_coordinators_batch(tmp_path):
     many = BatchAgents(tmp_path, 3000, 5, program="train_batch.py")
     try:
         many.begin("a", "b")
@@ -429,14 +429,15 @@ def test_a_member_that_dies_loses_no_sample(tmp_path):
         many.generation += 1
         many.announce(["a", "c"], cause="lost")
         many.await_ack(["a", "c"], "joined")
-        chief, other = (steps_of(output.splitlines()) for output in many.finish())
+        coordinator, other = (steps_of(output.splitlines()) for output in many.finish())
     finally:
         for process in many.processes.values():
             process.kill()
             process.communicate()
-    starts = [line["rows"][0] for line in chief]
-    assert starts == [0, *np.cumsum([line["size"] for line in chief])[:-1]], "no sample is lost, none is taken twice"
-    sizes = {line["step"]: (line["size"], line["gain"]) for line in chief}
+    starts = [line["rows"][0] for line in coordinator]
+    taken = np.cumsum([line["size"] for line in coordinator])
+    assert starts == [0, *taken[:-1]], "no sample is lost, none is taken twice"
+    sizes = {line["step"]: (line["size"], line["gain"]) for line in coordinator}
     assert all(sizes[line["step"]] == (line["size"], line["gain"]) for line in other)
 
 

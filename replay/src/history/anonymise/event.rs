@@ -90,17 +90,14 @@ impl Renamer {
                 let mut document = document.unwrap_or_default();
                 self.value("spec", &mut document);
                 let payload = document.to_string();
-                let mut again = received(
+                received(
                     event.ingress_sequence,
+                    event.published_at,
                     &event.tenant,
                     &event.verb,
                     Some("application/json"),
                     payload.as_bytes(),
-                );
-                if let Event::SubmissionReceived(again) = &mut again {
-                    again.published_at = event.published_at;
-                }
-                again
+                )
             }
             other => other.clone(),
         };

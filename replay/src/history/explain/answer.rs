@@ -159,7 +159,7 @@ pub struct PastResize {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
     /// True if members changed while the job ran.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub in_place: bool,
     /// The reason if the resize was not carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,7 +232,7 @@ pub struct Explanation {
     pub corrections: Vec<Correction>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_searched: Vec<String>,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub solves: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resizes: Vec<PastResize>,
@@ -306,14 +306,6 @@ impl Explanation {
             .dedup_by(|left, right| left.code == right.code && left.resource == right.resource);
         self.dominant = self.all.first().cloned();
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "what serde asks of skip_serializing_if"
-)]
-const fn is_zero(count: &usize) -> bool {
-    *count == 0
 }
 
 /// `job.released ads/lr (event 4709)`.

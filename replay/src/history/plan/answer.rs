@@ -24,7 +24,7 @@ pub struct Moves {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
     /// True if a decision now does so even without the plan.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub anyway: bool,
 }
 

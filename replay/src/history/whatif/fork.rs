@@ -331,4 +331,25 @@ impl<'a> Forked<'a> {
         });
         there.chain(later).collect()
     }
+
+    /// Returns the tenants of operators' settings and of jobs, at the fork, before it and after it.
+    #[must_use]
+    pub fn tenants(&self) -> BTreeSet<&str> {
+        let cluster = &self.ground.cluster;
+        let configured = cluster.tenants.iter().map(|(name, _)| name.as_str());
+        let granted = cluster.tenants.grants.iter().map(|(name, _)| name.as_str());
+        let jobs = cluster.queued.keys().chain(cluster.jobs.keys());
+        let events = self.before.iter().chain(self.after);
+        let named = events.filter_map(|it| match it.event()? {
+            Event::JobAdmitted(event) => Some(event.job.tenant()),
+            Event::TenantConfigured(event) => Some(event.tenant.as_str()),
+            Event::TenantGranted(event) => Some(event.tenant.as_str()),
+            _ => None,
+        });
+        let settings = configured.chain(granted);
+        settings
+            .chain(jobs.map(JobId::tenant))
+            .chain(named)
+            .collect()
+    }
 }

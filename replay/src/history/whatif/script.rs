@@ -65,6 +65,7 @@ pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeEr
 }
 
 fn check(forked: &Forked<'_>, changes: &Changes) -> Result<(), ChangeError> {
+    check_tenants(forked, changes)?;
     let live = forked.live();
     for job in changes.drop_jobs.iter().chain(changes.jobs.keys()) {
         if !live.contains(job) {
@@ -93,6 +94,20 @@ fn check(forked: &Forked<'_>, changes: &Changes) -> Result<(), ChangeError> {
     }
     match changes.add_nodes.iter().find(|it| nodes.contains(&it.name)) {
         Some(node) => Err(ChangeError::Taken(format!("node {}", node.name))),
+        None => Ok(()),
+    }
+}
+
+/// A setting of an unknown tenant would change nothing. Added jobs may bring tenants.
+fn check_tenants(forked: &Forked<'_>, changes: &Changes) -> Result<(), ChangeError> {
+    if changes.tenants.is_empty() {
+        return Ok(());
+    }
+    let mut known = forked.tenants();
+    known.extend(changes.added.iter().map(|it| it.job.tenant()));
+    let mut asked = changes.tenants.keys();
+    match asked.find(|tenant| !known.contains(tenant.as_str())) {
+        Some(tenant) => Err(ChangeError::no_tenant(tenant, &known)),
         None => Ok(()),
     }
 }
@@ -223,7 +238,7 @@ fn later(
         | Event::NodeFenced(_)
         | Event::BuildJoined(_)
         | Event::BuildLeft(_)
-        | Event::SubmissionsShed(_) => Some(event.clone()),
+        | Event::SubmissionsRateLimited(_) => Some(event.clone()),
         Event::NodeQuarantined(_) => {
             let mut event = event.clone();
             event.set_basis(None);
@@ -314,6 +329,7 @@ fn submission(
         .map_or_else(|_| job.tenant(), |_| event.tenant.as_str());
     Ok(Some(received(
         event.ingress_sequence,
+        event.published_at,
         tenant,
         &event.verb,
         json,

@@ -32,7 +32,7 @@ pub fn job(engine: &mut Engine, nodes: &[(NodeId, Amounts)], random: &mut Random
             "mode": random.choose(&["exit", "exit", "continue", "none"]),
             "grace_s": random.choose(&[10, 30]),
         },
-        "success": random.choose(&["all", "chief"]),
+        "success": random.choose(&["all", "coordinator"]),
         "retries": random.below(3),
     });
     let document = if random.chance(0.5) {

@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
-use dormouse_replay::history::whatif::{ForkAt, Metric, Options, whatif};
+use dormouse_replay::history::whatif::{ForkAt, Metric, Options, run, whatif};
 use dormouse_replay::simulate::{START, seconds_after_start};
 
 use crate::common::submit;
@@ -81,4 +81,26 @@ fn the_tenants_parts_of_the_utilization_are_the_cluster_s() {
             "another policy uses it otherwise"
         );
     }
+}
+
+#[test]
+fn a_setting_of_an_unknown_tenant_is_refused_and_the_known_ones_are_named() {
+    let history = history(&log());
+    let forked = history.fork(ForkAt::Sequence(Sequence(40)));
+    let refused = |setting: &str| {
+        let asked = Asked {
+            settings: vec![setting.parse().expect("a setting")],
+            ..Asked::default()
+        };
+        let changes = asked.variants().expect("changes");
+        let ended = run(&forked, &forked.likely(), &changes[0], |_| false);
+        ended.err().map(|error| error.to_string())
+    };
+    assert_eq!(refused("tenant.lab.weight=2"), None);
+    let said = refused("tenant.labb.weight=2").expect("refused");
+    assert!(said.contains("there is no tenant labb"), "{said}");
+    assert!(said.contains("there are ads, lab"), "{said}");
+    assert!(said.contains("did you mean lab?"), "{said}");
+    let said = refused("tenant.elsewhere.quota.cpu=2").expect("refused");
+    assert!(!said.contains("did you mean"), "{said}");
 }

@@ -1,8 +1,7 @@
 //! Tests of every refusal: code and advice.
 
-use dormouse_messages::Event;
-use dormouse_messages::TenantId;
 use dormouse_messages::job::JobDocument;
+use dormouse_messages::{Event, TenantId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::decode::decode;
@@ -16,9 +15,14 @@ fn parsed(fields: &Value) -> Result<(), Refusal> {
     };
     into.extend(fields.clone());
     let text = document.to_string();
-    let Event::SubmissionReceived(received) =
-        crate::intake::received(1, "ads", "submit", None, text.as_bytes())
-    else {
+    let Event::SubmissionReceived(received) = crate::intake::received(
+        1,
+        Timestamp::default(),
+        "ads",
+        "submit",
+        None,
+        text.as_bytes(),
+    ) else {
         panic!("a submission");
     };
     let document: JobDocument = decode(&received)?;
@@ -151,7 +155,7 @@ fn what_contradicts_a_service_is_to_be_left_out() {
             "leave checkpoint out",
         ),
         (
-            with(bare(), "success", json!("chief")),
+            with(bare(), "success", json!("coordinator")),
             "bad_service",
             "leave success out",
         ),

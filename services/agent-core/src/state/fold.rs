@@ -430,7 +430,7 @@ impl AgentState {
             | Event::NodeLabelled(_)
             | Event::NodeRemoved(_)
             | Event::SubmissionReceived(_)
-            | Event::SubmissionsShed(_)
+            | Event::SubmissionsRateLimited(_)
             | Event::JobRefused(_)
             | Event::JobReleased(_)
             | Event::JobRequeued(_)

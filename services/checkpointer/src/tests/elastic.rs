@@ -158,7 +158,7 @@ fn a_newcomer_that_never_comes_is_given_up() {
 }
 
 #[test]
-fn a_member_that_dies_leaves_the_others_and_the_chief_takes_them_along() {
+fn a_member_that_dies_leaves_the_others_and_the_coordinator_takes_them_along() {
     let mut given = Given::running(training());
     given.exit(1, 9);
     let now = given.resized();
@@ -178,7 +178,7 @@ fn below_its_least_the_gang_ends() {
 }
 
 #[test]
-fn newcomers_of_a_job_whose_chief_is_done_are_stopped() {
+fn newcomers_of_a_job_whose_coordinator_is_done_are_stopped() {
     let mut given = Given::running(training());
     given.change(2, &[(2, "n1")], &[]);
     given.step(RESIZE);

@@ -33,12 +33,12 @@ fn who_has_succeeded_is_said() {
     given.exit(0, 0);
     given.exit(1, 0);
     assert_eq!(given.reason(), "every container that counts succeeded");
-    let mut given = Given::running(json!({"success": "chief"}));
+    let mut given = Given::running(json!({"success": "coordinator"}));
     given.exit(0, 0);
     given.step(STOP);
     given.exit(1, 143);
     given.step(STOPPED);
-    assert_eq!(given.reason(), "the chief succeeded");
+    assert_eq!(given.reason(), "the coordinator succeeded");
     given.step(DONE);
     // The server stops after its workers succeed.
     let server = json!({"roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}}});
@@ -61,8 +61,8 @@ fn a_container_that_is_taken_away_has_not_succeeded() {
 }
 
 #[test]
-fn the_success_of_another_than_the_chief_ends_nothing() {
-    let mut given = Given::running(json!({"success": "chief"}));
+fn the_success_of_another_than_the_coordinator_ends_nothing() {
+    let mut given = Given::running(json!({"success": "coordinator"}));
     given.exit(1, 0);
     given.step(&[]);
     given.exit(0, 0);

@@ -233,19 +233,20 @@ impl History {
 
     fn saves(&mut self, number: u8, well: bool) {
         let id = job_of(number);
-        let chief = self
+        let coordinator = self
             .live
             .iter()
             .find(|(it, _)| it.job == id && it.rank == Rank(0));
-        let Some((chief, (node, _))) = chief.map(|(id, at)| (id.clone(), at.clone())) else {
+        let Some((coordinator, (node, _))) = coordinator.map(|(id, at)| (id.clone(), at.clone()))
+        else {
             return;
         };
         if well {
             self.fold(CheckpointSaved {
                 job: id,
-                incarnation: chief.incarnation,
+                incarnation: coordinator.incarnation,
                 node,
-                uri: format!("file:///{}", chief.incarnation),
+                uri: format!("file:///{}", coordinator.incarnation),
                 step: 1,
                 bytes: 1,
                 duration_ms: 1,
@@ -253,7 +254,7 @@ impl History {
         } else {
             self.fold(CheckpointFailed {
                 job: id,
-                incarnation: chief.incarnation,
+                incarnation: coordinator.incarnation,
                 node,
                 reason: "the disk is full".to_owned(),
             })
@@ -262,16 +263,17 @@ impl History {
 
     fn progresses(&mut self, number: u8) {
         let id = job_of(number);
-        let chief = self
+        let coordinator = self
             .live
             .iter()
             .find(|(it, (_, runs))| it.job == id && *runs);
-        let Some((chief, (node, _))) = chief.map(|(id, at)| (id.clone(), at.clone())) else {
+        let Some((coordinator, (node, _))) = coordinator.map(|(id, at)| (id.clone(), at.clone()))
+        else {
             return;
         };
         self.fold(Progress {
             job: id,
-            incarnation: chief.incarnation,
+            incarnation: coordinator.incarnation,
             node,
             step: 1,
             steps_total: 10,

@@ -6,7 +6,7 @@ use dormouse_messages::events::{
     ServiceMeasured,
 };
 use dormouse_messages::sanitize;
-use dormouse_messages::{Event, JobId, Rank, Resource};
+use dormouse_messages::{Event, Rank, Resource};
 
 /// Describes such an event in one line; `None` for other events.
 pub fn describe(event: &Event) -> Option<String> {
@@ -64,31 +64,6 @@ pub fn describe(event: &Event) -> Option<String> {
         Event::NodeGpuReconciled(e) => gpu_reconciled(e),
         _ => return None,
     })
-}
-
-/// True if such an event is about the job.
-pub fn concerns(event: &Event, job: &JobId) -> bool {
-    let about = match event {
-        Event::NodeGpuReconciled(e) => {
-            return e.beyond.iter().any(|it| it.container.job == *job);
-        }
-        Event::PartitionResizeRequested(e) => &e.job,
-        Event::PartitionLeaveRequested(e) => &e.job,
-        Event::PartitionResized(e) => &e.job,
-        Event::ContainerReady(e) => &e.container.job,
-        Event::ContainerUnready(e) => &e.container.job,
-        Event::MemberAcknowledged(e) => &e.container.job,
-        Event::GatewayUnrouted(e) => &e.container.job,
-        Event::ServiceMeasured(e) => &e.job,
-        Event::ServiceScaled(e) => &e.job,
-        Event::NotebookWarned(e) => &e.job,
-        Event::NotebookObserved(e) => &e.container.job,
-        Event::ContainerExecStarted(e) => &e.container.job,
-        Event::ContainerExecEnded(e) => &e.container.job,
-        Event::ContainerGpuUsed(e) => &e.container.job,
-        _ => return false,
-    };
-    about == job
 }
 
 fn exec_started(e: &ContainerExecStarted) -> String {

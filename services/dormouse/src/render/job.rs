@@ -410,7 +410,7 @@ fn end(of: &IncarnationRow, row: &JobRow, last: bool) -> String {
         Some(StopReason::GaveUp) => "a container failed; no retries left",
         Some(StopReason::NodeLost) => "a node was lost",
         Some(StopReason::TimeLimit) => "its time was over",
-        Some(StopReason::Completed) => "the chief succeeded",
+        Some(StopReason::Completed) => "the coordinator succeeded",
         None if last => row.phase.as_str(),
         None => "ended",
     };

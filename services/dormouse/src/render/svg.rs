@@ -7,7 +7,8 @@ use dormouse_messages::{JobId, Timestamp};
 use dormouse_projections::queries::SpeedRow;
 use dormouse_projections::timelines::Timeline;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -18,6 +19,8 @@ const SIZE: (u32, u32) = (1200, 560);
 const COLUMNS: u32 = 400;
 const DASH: u32 = 5;
 const LEGEND: u32 = 250;
+/// The most labels of an axis without round ticks.
+const LABELS: usize = 11;
 
 /// The palette of Okabe and Ito ("Color universal design", 2008); without yellow, which vanishes on white.
 const COLOURS: [RGBColor; 7] = [
@@ -70,29 +73,17 @@ pub fn speed(job: &JobId, speed: &SpeedRow) -> Result<String, SvgError> {
         let most = all.flat_map(|at| [Some(at.fitted), at.measured]);
         let most = most.flatten().fold(1.0, f64::max);
         let last = speed.curve.last().map_or(1, |at| at.containers);
-        let mut chart = ChartBuilder::on(&root)
-            .caption(
-                format!("{job}: {}", super::speed::summary(speed)),
-                ("sans-serif", 24),
-            )
-            .margin(16)
-            .x_label_area_size(56)
-            .y_label_area_size(72)
-            .build_cartesian_2d(0.0..f64::from(last) * 1.02, 0.0..most * 1.05)
-            .map_err(failed)?;
-        chart
-            .configure_mesh()
-            .x_desc("containers")
-            .y_desc("speed, in speeds of one container")
-            .x_label_formatter(&|x| number(*x))
-            .y_label_formatter(&|y| number(*y))
-            .max_light_lines(0)
-            .bold_line_style(RGBColor(225, 225, 225))
-            .axis_style(RGBColor(90, 90, 90))
-            .label_style(("sans-serif", 15))
-            .axis_desc_style(("sans-serif", 16))
-            .draw()
-            .map_err(failed)?;
+        let label = |value: &f64| number(*value);
+        let axis = |name: &str, most: f64| Axis {
+            scale: RangedCoordf64::from(0.0..most),
+            name: name.to_owned(),
+            labels: LABELS,
+            label: &label,
+        };
+        let x = axis("containers", f64::from(last) * 1.02);
+        let y = axis("speed, in speeds of one container", most * 1.05);
+        let title = format!("{job}: {}", super::speed::summary(speed));
+        let mut chart = chart(&root, &title, x, y)?;
         let fitted = speed.curve.iter();
         let fitted = fitted.map(|at| (f64::from(at.containers), at.fitted));
         let line = ShapeStyle::from(COLOURS[0]).stroke_width(3);
@@ -136,46 +127,41 @@ impl Ranged for Ticked {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
-    let values = Values::of(timeline, 6);
-    let span_s = span_s(timeline);
-    let ticks = times(timeline, 8);
-    let seconds = |time: &Timestamp| time.seconds_since(timeline.from);
-    let x = Ticked {
-        range: 0.0..span_s,
-        ticks: ticks.iter().map(seconds).collect(),
-    };
-    let y = Ticked {
-        range: values.least..values.greatest,
-        ticks: values.ticks.clone(),
-    };
-    let title = if timeline.title.is_empty() {
-        &timeline.metric
-    } else {
-        &timeline.title
-    };
+/// An axis of a chart.
+struct Axis<'a, S> {
+    scale: S,
+    name: String,
+    /// The most labels.
+    labels: usize,
+    label: &'a dyn Fn(&f64) -> String,
+}
+
+/// Draws title, axes and grid.
+fn chart<'a, 'b, X, Y>(
+    area: &'a Area<'b>,
+    title: &str,
+    x: Axis<'_, X>,
+    y: Axis<'_, Y>,
+) -> Result<ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>, SvgError>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 24))
         .margin(16)
         .x_label_area_size(56)
         .y_label_area_size(72)
-        .build_cartesian_2d(x, y)
+        .build_cartesian_2d(x.scale, y.scale)
         .map_err(failed)?;
-    let at = |x: &f64| {
-        let ms = std::time::Duration::from_secs_f64(x.max(0.0)).as_millis();
-        time_label(
-            timeline.from.plus_ms(u64::try_from(ms).unwrap_or(0)),
-            span_s,
-        )
-    };
     chart
         .configure_mesh()
-        .x_desc(format!("{} to {}", date(timeline.from), date(timeline.to)))
-        .y_desc(unit(timeline))
-        .x_labels(ticks.len().max(1))
-        .y_labels(values.ticks.len())
-        .x_label_formatter(&at)
-        .y_label_formatter(&|y| values.label(*y))
+        .x_desc(x.name)
+        .y_desc(y.name)
+        .x_labels(x.labels)
+        .y_labels(y.labels)
+        .x_label_formatter(x.label)
+        .y_label_formatter(y.label)
         .max_light_lines(0)
         .bold_line_style(RGBColor(225, 225, 225))
         .axis_style(RGBColor(90, 90, 90))
@@ -183,6 +169,46 @@ fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
         .axis_desc_style(("sans-serif", 16))
         .draw()
         .map_err(failed)?;
+    Ok(chart)
+}
+
+fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
+    let values = Values::of(timeline, 6);
+    let span_s = span_s(timeline);
+    let ticks = times(timeline, 8);
+    let seconds = |time: &Timestamp| time.seconds_since(timeline.from);
+    let title = if timeline.title.is_empty() {
+        &timeline.metric
+    } else {
+        &timeline.title
+    };
+    let time = |x: &f64| {
+        let ms = std::time::Duration::from_secs_f64(x.max(0.0)).as_millis();
+        time_label(
+            timeline.from.plus_ms(u64::try_from(ms).unwrap_or(0)),
+            span_s,
+        )
+    };
+    let x = Axis {
+        scale: Ticked {
+            range: 0.0..span_s,
+            ticks: ticks.iter().map(seconds).collect(),
+        },
+        name: format!("{} to {}", date(timeline.from), date(timeline.to)),
+        labels: ticks.len().max(1),
+        label: &time,
+    };
+    let value = |y: &f64| values.label(*y);
+    let y = Axis {
+        scale: Ticked {
+            range: values.least..values.greatest,
+            ticks: values.ticks.clone(),
+        },
+        name: unit(timeline).to_owned(),
+        labels: values.ticks.len(),
+        label: &value,
+    };
+    let mut chart = chart(area, title, x, y)?;
     for (index, series) in timeline.series.iter().enumerate().rev() {
         let stroke = if index == 0 { 3 } else { 2 };
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(stroke);

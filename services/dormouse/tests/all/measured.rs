@@ -162,7 +162,7 @@ async fn flood(cluster: &Cluster) {
                     let window = window_of(it.published_at?);
                     *by_window.entry(window).or_insert(0_usize) += 1;
                 }
-                Some(Event::SubmissionsShed(it)) if of_flood(it.last) => {
+                Some(Event::SubmissionsRateLimited(it)) if of_flood(it.last) => {
                     assert_eq!(it.verb.as_deref(), Some(MEASURED));
                     rate_limited += it.count;
                 }

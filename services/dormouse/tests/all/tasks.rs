@@ -184,7 +184,10 @@ fn a_set_that_cannot_be_says_why() {
         &|job| job["containers"] = json!({"min": 2, "max": 2}),
         "leave containers out",
     );
-    refused(&|job| job["success"] = json!("chief"), "leave success out");
+    refused(
+        &|job| job["success"] = json!("coordinator"),
+        "leave success out",
+    );
     refused(
         &|job| job["checkpoint"] = json!({"mode": "continue"}),
         "give grace_s only",

@@ -38,20 +38,20 @@ impl Agent {
                 let id = found.container.clone();
                 let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
                 Some(async move {
-                    let is_chief = watch.is_chief();
+                    let is_coordinator = watch.is_coordinator();
                     let look = aside_in_time(move || watch.look(&orders)).await;
-                    (id, is_chief, look)
+                    (id, is_coordinator, look)
                 })
             })
             .collect();
         let looked = futures::future::join_all(looks);
         ctx.spawn(looked.into_actor(self).map(|looked, actor, ctx| {
-            for (id, is_chief, look) in looked {
+            for (id, is_coordinator, look) in looked {
                 let look = look.unwrap_or_else(|| {
                     tracing::error!(container = %id, "the file system of what it has left does not answer");
                     Look::default()
                 });
-                actor.last_look(&id, is_chief, look);
+                actor.last_look(&id, is_coordinator, look);
             }
             let adopted: Vec<Adopted> = found
                 .into_iter()
@@ -70,7 +70,10 @@ impl Agent {
     }
 
     fn may_have_to_store(&self, id: &ContainerId) -> bool {
-        self.store.is_some() && self.watch(id, true).is_some_and(|watch| watch.is_chief())
+        self.store.is_some()
+            && self
+                .watch(id, true)
+                .is_some_and(|watch| watch.is_coordinator())
     }
 
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) -> Adopted {
@@ -113,7 +116,7 @@ impl Agent {
         }
     }
 
-    fn last_look(&mut self, id: &ContainerId, is_chief: bool, look: Look) {
+    fn last_look(&mut self, id: &ContainerId, is_coordinator: bool, look: Look) {
         if !look.tasks.is_empty() {
             self.note(id, What::TasksEnded(look.tasks));
         }
@@ -128,7 +131,7 @@ impl Agent {
             .state()
             .partition(id)
             .and_then(|(_, partition)| partition.save)
-            .filter(|_| is_chief);
+            .filter(|_| is_coordinator);
         match (look.checkpoint, save) {
             (Some(complete), save) => {
                 let answer = save.map(|request| (request, Duration::ZERO));

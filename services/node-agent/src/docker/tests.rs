@@ -350,7 +350,7 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
         Told(told).start().recipient(),
         config.layout().container_below(&id),
         false,
-        (Some(Watched::Chief(watch)), Readiness::default()),
+        (Some(Watched::Coordinator(watch)), Readiness::default()),
         None,
     );
     let container = container.start();

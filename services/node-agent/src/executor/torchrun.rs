@@ -26,7 +26,7 @@ const KEEP_ALIVE_TIMES: u32 = 5;
 /// # Errors
 /// If the gang has no rank 0.
 pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
-    let (chief, containers) = (setting.member(Rank(0))?, setting.spec.containers);
+    let (coordinator, containers) = (setting.member(Rank(0))?, setting.spec.containers);
     let is_host = u8::from(setting.container.rank == Rank(0));
     let own = setting.own()?;
     let conf = format!(
@@ -41,7 +41,10 @@ pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, Stri
         ("NNODES", format!("{least}:{}", containers.max)),
         ("NPROC_PER_NODE", "1".to_owned()),
         ("RDZV_BACKEND", "c10d".to_owned()),
-        ("RDZV_ENDPOINT", format!("{}:{}", chief.address, chief.port)),
+        (
+            "RDZV_ENDPOINT",
+            format!("{}:{}", coordinator.address, coordinator.port),
+        ),
         ("RDZV_ID", id.replace('/', "-")),
         ("RDZV_CONF", conf),
         ("LOCAL_ADDR", own.address.clone()),
@@ -55,7 +58,7 @@ pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, Stri
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE".to_owned(),
         "1".to_owned(),
     );
-    if is_loopback(&chief.address) {
+    if is_loopback(&coordinator.address) {
         env.insert("GLOO_SOCKET_IFNAME".to_owned(), "lo".to_owned());
     }
     Ok(env)

@@ -255,7 +255,7 @@ fn a_newcomer_is_told_its_change_and_its_place_without_gaps() {
 }
 
 #[test]
-fn torchrun_meets_at_the_chief() {
+fn torchrun_meets_at_the_coordinator() {
     let launch = in_place(&with(Executor::Torch), 5, &with_gaps());
     let env = plain(&launch);
     assert_eq!(env["PET_NNODES"], "1:4");

@@ -24,7 +24,7 @@ fn containers(solution: &Solution) -> Vec<(&str, u32)> {
 }
 
 #[test]
-fn training_that_is_resized_in_place_shrinks_for_a_service_and_its_chief_stays() {
+fn training_that_is_resized_in_place_shrinks_for_a_service_and_its_coordinator_stays() {
     let solution = solved(
         &[("a", "gpu=4"), ("b", "gpu=4")],
         vec![

@@ -88,7 +88,7 @@ fn a_job_that_gets_nothing_gets_no_server_either() {
 }
 
 #[test]
-fn a_gang_that_is_placed_as_a_whole_keeps_its_chiefs_node() {
+fn a_gang_that_is_placed_as_a_whole_keeps_its_coordinators_node() {
     let mut given = nodes(2);
     given.runs(gang("t/a"), &["n1", "n0"]);
     let decided = places(&mut given, &[("t/a", &[("n0", 2), ("n1", 1)])]);

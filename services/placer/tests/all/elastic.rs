@@ -55,7 +55,7 @@ fn what_stays_is_not_listed_and_numbers_are_not_used_twice() {
 }
 
 #[test]
-fn a_job_whose_chief_must_move_is_placed_whole() {
+fn a_job_whose_coordinator_must_move_is_placed_whole() {
     let mut given = Given::nodes();
     given.runs_in_place("t/a", &["n0", "n1"]);
     let moved = given.places(&[("t/a", &[("n1", 2)])]);

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::*;
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
-use dormouse_messages::service::Resize;
+use dormouse_messages::job::{Command, Containers, JobSpec};
 use dormouse_messages::{
     Decider, Envelope, Epoch, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
     Timestamp,
@@ -39,43 +38,14 @@ pub fn spec(id: &JobId) -> JobSpec {
     JobSpec {
         name: id.name().to_owned(),
         tenant: id.tenant().to_owned(),
-        kind: Kind::Training,
-        executor: Executor::Plain,
-        image: None,
         command: Command {
             start: vec!["train".to_owned()],
             resume: Vec::new(),
         },
-        env: BTreeMap::new(),
         demand: "cpu=2".parse().expect("amounts"),
         weight: 1,
         containers: Containers::between(1, 1),
-        static_containers: None,
-        min_run_s: None,
-        ready: None,
-        time_limit_s: None,
-        warning: None,
-        queue_limit_s: None,
-        checkpoint: Checkpoint::default(),
-        success: Success::All,
-        mounts: Vec::new(),
-        network: None,
-        retries: 0,
-        priority: 0,
-        priority_class: None,
-        depends_on: Vec::new(),
-        tasks: None,
-        resize: Resize::default(),
-        service: None,
-        tolerations: Default::default(),
-        constraints: Default::default(),
-        gpu_limit_milli: None,
-        gpu_memory_bytes: None,
-        roles: Default::default(),
-        workdir: None,
-        python: None,
-        speed_milli: Vec::new(),
-        batch: None,
+        ..JobSpec::default()
     }
 }
 

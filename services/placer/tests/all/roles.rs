@@ -36,7 +36,7 @@ fn ranks(placed: &PlacementDecided) -> BTreeMap<u32, String> {
 
 /// Rank 0 is the coordinator, ranks 1 and 2 are the servers.
 #[test]
-fn the_roles_have_the_ranks_behind_the_chief() {
+fn the_roles_have_the_ranks_behind_the_coordinator() {
     let mut given = Given::nodes();
     given.released(with_servers(false));
     given.allocated_with_servers(&[("t/a", &[("n0", 2), ("n1", 1)], &[("n0", 1), ("n1", 1)])]);

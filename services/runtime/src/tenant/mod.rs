@@ -188,8 +188,12 @@ impl Tenant {
 
     async fn decisions(&self, verb: &str) -> Result<Decisions, TenantError> {
         let decisions: &[&str] = match verb {
-            MEASURED => &["service.measured", "job.refused", "submissions.shed"],
-            _ => &["job.*", "submissions.shed"],
+            MEASURED => &[
+                "service.measured",
+                "job.refused",
+                "submissions.rate_limited",
+            ],
+            _ => &["job.*", "submissions.rate_limited"],
         };
         let mut all = Vec::with_capacity(decisions.len());
         for decision in decisions {
@@ -296,7 +300,7 @@ impl Tenant {
                 Some(Event::JobRefused(refused)) => {
                     Err(TenantError::refused(&refused.code, &refused.reason))
                 }
-                Some(Event::SubmissionsShed(refused)) => {
+                Some(Event::SubmissionsRateLimited(refused)) => {
                     let what = refused.verb.map_or("messages", |_| "measurements");
                     let reason =
                         format!("more than {} {what} a second; send fewer", refused.max_rate);

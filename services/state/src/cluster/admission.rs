@@ -30,7 +30,7 @@ impl ClusterState {
             }
             AdmissionEvent::SubmissionReceived(_)
             | AdmissionEvent::JobRefused(_)
-            | AdmissionEvent::SubmissionsShed(_)
+            | AdmissionEvent::SubmissionsRateLimited(_)
             | AdmissionEvent::PlanAccepted(_)
             | AdmissionEvent::PlanMissed(_) => {}
         }

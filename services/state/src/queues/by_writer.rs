@@ -47,7 +47,7 @@ impl Queues {
             | AdmissionEvent::JobRefused(_)
             | AdmissionEvent::JobRequeued(_)
             | AdmissionEvent::JobCancelRequested(_)
-            | AdmissionEvent::SubmissionsShed(_)
+            | AdmissionEvent::SubmissionsRateLimited(_)
             | AdmissionEvent::PlanAccepted(_)
             | AdmissionEvent::PlanMissed(_)
             | AdmissionEvent::ReservationPhaseChanged(_) => {}

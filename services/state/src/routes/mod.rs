@@ -258,7 +258,7 @@ impl Routes {
             | Event::ClusterUpgraded(_)
             | Event::TenantGranted(_)
             | Event::TenantRemoved(_)
-            | Event::SubmissionsShed(_)
+            | Event::SubmissionsRateLimited(_)
             | Event::PlanAccepted(_)
             | Event::PlanMissed(_)
             | Event::PartitionWarned(_)

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use dormouse_messages::speed::SpeedPoint;
 use serde::{Deserialize, Serialize};
 
+use super::curve_fit::median;
+
 /// A shorter interval measures the reports rather than the work.
 pub(super) const LEAST_MS: u64 = 1_000;
 
@@ -86,20 +88,17 @@ impl Samples {
 )]
 fn points(intervals: &Intervals) -> BTreeMap<u32, SpeedPoint> {
     let point = |(containers, intervals): (&u32, &Vec<(u64, u64)>)| {
-        let mut each: Vec<f64> = intervals
+        let each = intervals
             .iter()
-            .map(|(steps, ms)| *ms as f64 / 1000.0 / *steps as f64)
-            .collect();
-        each.sort_by(f64::total_cmp);
+            .map(|(steps, ms)| *ms as f64 / 1000.0 / *steps as f64);
         let point = SpeedPoint {
             containers: *containers,
-            step_s: each[each.len() / 2],
+            step_s: median(each.collect())?,
             seconds: intervals.iter().map(|(_, ms)| *ms as f64 / 1000.0).sum(),
         };
-        (*containers, point)
+        Some((*containers, point))
     };
-    let measured = intervals.iter().filter(|(_, all)| !all.is_empty());
-    measured.map(point).collect()
+    intervals.iter().filter_map(point).collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ _DENIED = re.compile(r"permissions violation for (?:publish|subscription) to \"(
 # Decisions that came before the acknowledgement of their message, or that nobody waits for.
 _RECENT = 20_000
 # What may become of a message.
-_DECISIONS = ("job.*", "service.measured", "submissions.shed")
+_DECISIONS = ("job.*", "service.measured", "submissions.rate_limited")
 # How long a decision may be silent before it is asked for: a status message can be lost.
 _SILENCE_S = 2.0
 # Messages that are on their way to the broker at once: more would wait there.
@@ -293,7 +293,7 @@ class Client:
         if decision.type == "job.refused":
             data = decision.data
             raise Refused(data["code"], data["reason"], data["ingress_sequence"])
-        if decision.type == "submissions.shed":
+        if decision.type == "submissions.rate_limited":
             what = "measurements" if decision.data.get("verb") else "messages"
             raise Refused("too_fast", f"more than {decision.data['max_rate']} {what} a second; send fewer")
         return decision

@@ -201,7 +201,7 @@ A secret's source on the node.
 """
 
 
-Success: TypeAlias = Literal['all', 'chief']
+Success: TypeAlias = Literal['all', 'coordinator']
 """
 The condition under which a job succeeds.
 """

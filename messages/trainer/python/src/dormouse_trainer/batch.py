@@ -9,9 +9,10 @@
 How an elastic batch moves:
 
 1. It begins at the smallest size that is a multiple of the number of ranks.
-2. The chief learns the gradient noise ([`observe`]) and the time of a step. Once the noise is known it tries twice the
-   share, then chooses the size with the best goodput ([`goodput`]), at most twice the largest share it has measured.
-3. The chief's size and gain travel with the ranks' agreement, and count from the next step on all ranks.
+2. The coordinator learns the gradient noise ([`observe`]) and the time of a step. Once the noise is known it tries
+   twice the share, then chooses the size with the best goodput ([`goodput`]), at most twice the largest share that it
+   has measured.
+3. The coordinator's size and gain travel with the ranks' agreement, and count from the next step on all ranks.
 4. A step whose gain is r counts as r steps: what is not whole is carried over.
 
 Every rank has the same size, gain and count in each step. All of it is saved with each checkpoint.
@@ -87,7 +88,7 @@ class Batch:
     def observe(self, part_square, mean_square, parts: Optional[int] = None) -> None:
         """Learns the gradient noise from squared norms: that of the mean gradient of a part of the step's samples
         (better: its mean over the parts), and that of the mean gradient of all. `parts`: how many parts there are,
-        if not one a rank. Only the chief's observations count."""
+        if not one a rank. Only the coordinator's observations count."""
 
     def average(self, gradients, total: Callable):
         """The mean gradient over all samples of the step, from those over this rank's [`parts`] (numpy arrays).
@@ -138,7 +139,7 @@ class Batch:
         return None
 
     def load_state_dict(self, state: dict) -> None:
-        """What a checkpoint, or the chief, has."""
+        """What a checkpoint, or the coordinator, has."""
 
     def meet(self) -> None:
         """The members have changed: what was agreed before is void."""
@@ -157,7 +158,7 @@ class ElasticBatch(Batch):
         self.noise, self.times = Noise(), Times()
         self._gain, self._carry, self._seen, self._taken = 1.0, 0.0, run.done * least, run.done
         self._world = 0
-        # From the next step on: size and gain; and the size that the chief wants.
+        # From the next step on: size and gain; and the size that the coordinator wants.
         self._next: Optional[tuple] = None
         self._wanted = 0
         self._restart()
@@ -260,7 +261,7 @@ class ElasticBatch(Batch):
         return gain(self.noise_scale, self._least, size)
 
     def _consider(self) -> None:
-        """The chief's choice, after a step."""
+        """The coordinator's choice, after a step."""
         if self.noise_scale is None or self._tried < _TRIED or self._size % self._world or self._wanted != self._size:
             return
         now = self._clock()
@@ -300,18 +301,18 @@ class ElasticBatch(Batch):
                 self._size = size
                 self._restart()
             self._next = None
-        if self._run.is_chief:
+        if self._run.is_coordinator:
             self._consider()
 
     def wishes(self) -> List[float]:
-        if not self._run.is_chief:
+        if not self._run.is_coordinator:
             return [0.0, 0.0]
         self._settle()
         return [float(self._wanted), self._gain_at(self._wanted)]
 
     def agreed(self, values: Sequence[float]) -> None:
         self._settle()
-        # Nothing was heard of the chief.
+        # Nothing was heard of the coordinator.
         if len(values) >= 2 and values[0] > 0:
             self._next = (round(values[0]), max(1.0, float(values[1])))
 

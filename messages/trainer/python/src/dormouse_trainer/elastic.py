@@ -3,9 +3,9 @@
 1. A newcomer says `ready` once its program has come to its loop, and waits until the file lists it.
 2. Members agree on the newest generation that one of them has seen, as on a stop; so all change at the same step.
 3. Who leaves says `left` and ends its loop. The others number themselves anew and meet by `rebuild`
-   ([`world`] brings one over sockets); newcomers get step and state from the chief. Each says `joined`.
+   ([`world`] brings one over sockets); newcomers get step and state from the coordinator. Each says `joined`.
 4. A member's death interrupts a step (`MemberLost`). Whoever is left waits for the generation that says so,
-   meets anew, and goes on from the chief's state: a step counts when the chief has done it.
+   meets anew, and goes on from the coordinator's state: a step counts when the coordinator has done it.
 5. A program without `rebuild` says `refused`: the job is then resized by checkpoint and restart.
 """
 
@@ -43,7 +43,7 @@ class Elastic:
         self._has_entered = False
 
     def rebuild_with(self, rebuild: Callable[[Membership], None]) -> None:
-        """How the members of a generation meet, and newcomers get the chief's state."""
+        """How the members of a generation meet, and newcomers get the coordinator's state."""
         self._rebuild = rebuild
 
     def look(self) -> int:
@@ -82,7 +82,7 @@ class Elastic:
             if not self.members.is_elastic:
                 raise
             self._run._in_step = False
-            if self._run.is_chief:
+            if self._run.is_coordinator:
                 self._run.count()
             self._recover()
             return None
@@ -131,7 +131,7 @@ class Elastic:
             return
 
     def _wait(self, until: Callable[[], bool], limit_s: Optional[float] = None) -> bool:
-        """Waits; False if a stop was asked for meanwhile: the chief then saves what it has."""
+        """Waits; False if a stop was asked for meanwhile: the coordinator then saves what it has."""
         begun = time.monotonic()
         while not until():
             if self._run.requests.stop:

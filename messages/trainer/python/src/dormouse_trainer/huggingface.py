@@ -68,7 +68,7 @@ class Callback(TrainerCallback):
             written = Path(args.output_dir) / ("%s-%d" % (PREFIX_CHECKPOINT_DIR, state.global_step))
             # In the folder of a save there is nothing yet. Files of ranks that share no disk are not gathered.
             self._run.step_done(lambda folder: shutil.copytree(written, folder, copy_function=_link, dirs_exist_ok=True))
-            if self._run.is_chief and not self._keeps:
+            if self._run.is_coordinator and not self._keeps:
                 shutil.rmtree(written, ignore_errors=True)
             control.should_training_stop = control.should_training_stop or self._run.stopped
         return control

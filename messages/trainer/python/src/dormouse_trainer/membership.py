@@ -1,7 +1,7 @@
 """Who is in the gang, for a job that is resized in place: the files between the agent and one member.
 
 `DORMOUSE_MEMBERS` is replaced by a rename after each change and holds one *generation*: who is in, who
-leaves, until when, why. An id is never used twice, rank 0 is always the chief, survivors keep their order.
+leaves, until when, why. An id is never used twice, rank 0 is always the coordinator, survivors keep their order.
 The member answers by renaming `DORMOUSE_ACK`: `ready` (a newcomer has started and waits to be listed),
 `joined`, `left`, or `refused`.
 """
@@ -48,7 +48,7 @@ class Membership(NamedTuple):
         return next((member for member in self.members if member.id == member_id), None)
 
     @property
-    def chief(self) -> Member:
+    def coordinator(self) -> Member:
         return self.members[0]
 
     @property

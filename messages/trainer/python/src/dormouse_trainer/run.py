@@ -59,7 +59,7 @@ class Run:
     """One run of this process in its job.
 
     `save_every`: also save each so many steps (0: only when asked). `agree_every`: ranks agree each so many
-    steps. `shards`: every rank writes its own files of a checkpoint, not the chief alone. `signals`: False
+    steps. `shards`: every rank writes its own files of a checkpoint, not the coordinator alone. `signals`: False
     leaves the signals alone (asked by [`ask_stop`], [`ask_save`] or the checkpoint command only). `echo`: also
     prints the lines of progress.
     """
@@ -87,7 +87,7 @@ class Run:
         self.elastic = Elastic(self)
         #: The checkpoint that this run goes on from, if any.
         self.resumed: Optional[Checkpoint] = None
-        # Who joins later gets the chief's state; what the incarnation began from may be gone.
+        # Who joins later gets the coordinator's state; what the incarnation began from may be gone.
         if self.place.resume_from and not self.place.generation:
             self.resumed = read(self.place.resume_from)
         #: Steps done; with an elastic batch, steps of the smallest batch.
@@ -107,7 +107,7 @@ class Run:
     # ── the place ────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def is_chief(self) -> bool:
+    def is_coordinator(self) -> bool:
         """Rank 0 saves and reports."""
         return self.rank == 0
 
@@ -194,7 +194,7 @@ class Run:
         self.batch.count(steps, is_timed=self._saved_at != self.done)
         self._verdict = None
         self.stopped = self.stopped or stop
-        if self.is_chief and not self._reports:
+        if self.is_coordinator and not self._reports:
             self._progress.report(self.done, self.total, metrics, now=self.is_over)
 
     def attempt(self):
@@ -203,14 +203,14 @@ class Run:
         return self.elastic.attempt()
 
     def stop_alone(self) -> None:
-        """Stops while the others cannot be asked: the chief saves what it has."""
+        """Stops while the others cannot be asked: the coordinator saves what it has."""
         self.stopped = True
-        if self.is_chief and self.place.checkpoint is not None and self._saved_at != self._at:
+        if self.is_coordinator and self.place.checkpoint is not None and self._saved_at != self._at:
             self._save_due(Verdict(stop=True, save=True), None)
 
     def end(self) -> None:
         """The training is over. In a job, signals are ignored from here on; elsewhere they are given back."""
-        if self.is_chief:
+        if self.is_coordinator:
             self._progress.flush()
         if self.place.checkpoint is not None:
             self.requests.ignore()
@@ -339,12 +339,12 @@ class Run:
         return bool(len(self._kept) or self._writers)
 
     def position(self) -> dict:
-        """Where the chief stands, for members who meet it."""
+        """Where the coordinator stands, for members who meet it."""
         self.batch.meet()
         return {"done": self.done, "batch": self.batch.state_dict()}
 
     def go_to(self, position: dict) -> None:
-        """Takes up the chief's position."""
+        """Takes up the coordinator's position."""
         self.done = position["done"]
         if position.get("batch") and self.batch.is_elastic:
             self.batch.load_state_dict(position["batch"])
@@ -360,11 +360,12 @@ class Run:
     @contextlib.contextmanager
     def saving(self) -> Iterator[Path]:
         """`with run.saving() as folder:` write files there; they are the checkpoint when the block ends without an
-        error. The chief alone saves: the other ranks get a folder that nobody reads, unless the run has `shards`."""
+        error. The coordinator alone saves: the other ranks get a folder that nobody reads, unless the run has
+        `shards`."""
         if self.place.checkpoint is None:
             raise RuntimeError("DORMOUSE_CHECKPOINT_DIR is not set: there is nowhere to save; look at run.save_due")
         at = self._at
-        if not (self.is_chief or self.shards):
+        if not (self.is_coordinator or self.shards):
             import tempfile
 
             with tempfile.TemporaryDirectory(prefix="dormouse-") as nowhere:
@@ -372,20 +373,20 @@ class Run:
             self._saved_at = at
             return
         saving = Saving(self.place.checkpoint, at)
-        if self.is_chief:
+        if self.is_coordinator:
             saving.begin()
         self._meet()
         try:
             yield saving.folder
             state = self.batch.state_dict()
-            if self.is_chief and state:
+            if self.is_coordinator and state:
                 (saving.folder / batch.FILE).write_text(json.dumps(state))
         except BaseException:
             saving.give_up()
             raise
-        # Every rank has written before the chief counts.
+        # Every rank has written before the coordinator counts.
         self._meet()
-        if self.is_chief:
+        if self.is_coordinator:
             saving.commit()
         self._saved_at = at
 
@@ -395,11 +396,11 @@ class Run:
 
     def save(self, write: Optional[Callable[[Path], Any]] = None) -> None:
         """Saves what is kept, and what `write(folder)` writes."""
-        if not (self.is_chief or self.shards):
+        if not (self.is_coordinator or self.shards):
             self._saved_at = self._at
             return
         with self.saving() as folder:
-            if len(self._kept) and self.is_chief:
+            if len(self._kept) and self.is_coordinator:
                 self._kept.write(folder)
             for writer in self._writers:
                 writer(folder)
@@ -408,7 +409,7 @@ class Run:
 
     def _save_due(self, verdict: Verdict, write: Optional[Callable[[Path], Any]]) -> None:
         if write is None and not self._keeps:
-            if verdict.stop and (self.is_chief or self.shards):
+            if verdict.stop and (self.is_coordinator or self.shards):
                 _say("a save was asked for at step %d, and nothing was saved: call run.keep, or look at run.save_due" % self._at)
             return
         try:
@@ -425,11 +426,11 @@ class Run:
     def report_due(self) -> bool:
         """Whether [`report`] would write a line now: for metrics that cost something. A function as metric is
         called only then, too."""
-        return self.is_chief and (self._progress.is_due or self._at >= self.total or self._ends)
+        return self.is_coordinator and (self._progress.is_due or self._at >= self.total or self._ends)
 
     def report(self, **metrics) -> None:
         """The metrics of this step; at most one line a second is written, and the last one always."""
-        if self.is_chief:
+        if self.is_coordinator:
             now = self._at >= self.total or self._ends
             self._reports = True
             self._progress.report(self._at, self.total, {**metrics, **self.batch.metrics()}, now=now)

@@ -1,9 +1,9 @@
 """The members of a gang over sockets: numpy arrays summed, a stop agreed on. For programs without a framework
 that does this, and for jobs that are resized in place. Needs nothing but the standard library; arrays need numpy.
 
-Everything passes through the chief: it adds up in the order of ranks, so that sums are the same on all members
+Everything passes through the coordinator: it adds up in the order of ranks, so that sums are the same on all members
 and in every repetition. A frame is its length and its bytes; nothing that comes in over a socket is unpickled
-but the chief's state, by members who connected to the chief's own address.
+but the coordinator's state, by members who connected to the coordinator's own address.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class World:
         self._offset, self._meet_within_s = port_offset, meet_within_s
         self._membership: Optional[Membership] = None
         self._listener: Optional[socket.socket] = None
-        self._chief: Optional[socket.socket] = None
+        self._coordinator: Optional[socket.socket] = None
         self._others: Dict[int, socket.socket] = {}
         run.agree_with(self.agree)
         run.elastic.rebuild_with(self._rebuild)
@@ -55,7 +55,7 @@ class World:
         if parts is not None:
             entries = [layout.unpack(part) for part in parts]
             return list(layout.unpack(self._spread(layout.pack(*map(max, zip(*entries))))))
-        return list(layout.unpack(self._receive(self._chief)))
+        return list(layout.unpack(self._receive(self._coordinator)))
 
     def sum(self, array):
         """The sum of the members' arrays; of one shape and type."""
@@ -69,28 +69,28 @@ class World:
                 total += np.frombuffer(part, dtype=array.dtype).reshape(array.shape)
             data = self._spread(total.tobytes())
         else:
-            data = self._receive(self._chief)
+            data = self._receive(self._coordinator)
         return np.frombuffer(data, dtype=array.dtype).reshape(array.shape).copy()
 
     def broadcast(self, data: bytes = b"") -> bytes:
-        """The chief's bytes."""
+        """The coordinator's bytes."""
         self._ensure()
-        return self._spread(data) if self._run.is_chief else self._receive(self._chief)
+        return self._spread(data) if self._run.is_coordinator else self._receive(self._coordinator)
 
     def close(self) -> None:
         """Ends all connections."""
-        for connection in [self._chief, self._listener, *self._others.values()]:
+        for connection in [self._coordinator, self._listener, *self._others.values()]:
             if connection is not None:
                 connection.close()
-        self._chief = self._listener = None
+        self._coordinator = self._listener = None
         self._others = {}
 
     def _collect(self, data: bytes) -> Optional[List[bytes]]:
-        """To the chief: everybody's bytes, by rank. To the others: None."""
+        """To the coordinator: everybody's bytes, by rank. To the others: None."""
         self._ensure()
-        if self._run.is_chief:
+        if self._run.is_coordinator:
             return [data] + [self._receive(self._others[rank]) for rank in sorted(self._others)]
-        self._send(self._chief, data)
+        self._send(self._coordinator, data)
         return None
 
     def _spread(self, data: bytes) -> bytes:
@@ -111,26 +111,26 @@ class World:
     def _rebuild(self, membership: Membership) -> None:
         self._gather(membership)
         run = self._run
-        if run.is_chief:
+        if run.is_coordinator:
             self._spread(json.dumps(run.position()).encode())
             self._spread(run.state())
         else:
-            run.go_to(json.loads(self._receive(self._chief)))
-            run.restore(self._receive(self._chief))
+            run.go_to(json.loads(self._receive(self._coordinator)))
+            run.restore(self._receive(self._coordinator))
 
     def _gather(self, membership: Membership) -> None:
-        """Connects the members of a generation, each to the chief."""
-        for connection in [self._chief, *self._others.values()]:
+        """Connects the members of a generation, each to the coordinator."""
+        for connection in [self._coordinator, *self._others.values()]:
             if connection is not None:
                 connection.close()
-        self._chief, self._others, self._membership = None, {}, membership
+        self._coordinator, self._others, self._membership = None, {}, membership
         if membership.size > 1:
-            self._accept(membership) if self._run.is_chief else self._connect(membership)
+            self._accept(membership) if self._run.is_coordinator else self._connect(membership)
 
     def _accept(self, membership: Membership) -> None:
         if self._listener is None:
-            chief = membership.chief
-            self._listener = socket.create_server((chief.address, chief.port + self._offset), backlog=128)
+            coordinator = membership.coordinator
+            self._listener = socket.create_server((coordinator.address, coordinator.port + self._offset), backlog=128)
         give_up = time.monotonic() + self._meet_within_s
         while len(self._others) < membership.size - 1:
             self._check_newer(membership)
@@ -163,18 +163,19 @@ class World:
         self._others[member.rank] = _prepared(connection)
 
     def _connect(self, membership: Membership) -> None:
-        chief, own = membership.chief, membership.members[self._run.rank]
+        coordinator, own = membership.coordinator, membership.members[self._run.rank]
         greeting = {"generation": membership.generation, "id": own.id, "job": self._run.place.job}
         give_up = time.monotonic() + self._meet_within_s
         while True:
             self._check_newer(membership)
             if time.monotonic() > give_up:
-                raise MemberLost("the chief at %s did not answer within %d s" % (chief.address, self._meet_within_s))
+                told = (coordinator.address, self._meet_within_s)
+                raise MemberLost("the coordinator at %s did not answer within %d s" % told)
             try:
-                address = (chief.address, chief.port + self._offset)
-                self._chief = _prepared(socket.create_connection(address, timeout=_LOOK_S))
-                self._send(self._chief, json.dumps(greeting).encode())
-                self._receive(self._chief, newer=membership)
+                address = (coordinator.address, coordinator.port + self._offset)
+                self._coordinator = _prepared(socket.create_connection(address, timeout=_LOOK_S))
+                self._send(self._coordinator, json.dumps(greeting).encode())
+                self._receive(self._coordinator, newer=membership)
                 return
             except (OSError, MemberLost):
                 # Not there yet, or still at another generation.

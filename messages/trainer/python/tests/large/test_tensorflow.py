@@ -22,7 +22,7 @@ def test_a_parameter_server_holds_the_variables_of_its_workers(tmp_path):
             containers={"min": 2, "start": 2, "max": 2},
             resize="in_place",
             roles={"ps": {"count": 1, "demand": {"cpu": "500m", "memory": "1Gi"}}},
-            success="chief",
+            success="coordinator",
         )
         waited = cluster.run("job", "wait", "ads/trained", "--timeout", "240s")
         assert waited.returncode == 0, (waited, cluster.run("job", "logs", "ads/trained", "--tail", "30").stdout)

@@ -79,10 +79,10 @@ def judge(folder, worlds, what):
         print("%s, %d -> %d members: nothing trained for %.1f s" % (what, before["world"], after["world"], lost))
 
 
-def test_the_chief_stays_and_the_loss_is_as_without_resizes(tmp_path):
+def test_the_coordinator_stays_and_the_loss_is_as_without_resizes(tmp_path):
     members = Members(tmp_path, 2, 3)
     folder = tmp_path / "checkpoint"
-    chief, second = [members.start(member) for member in (0, 1)]
+    coordinator, second = [members.start(member) for member in (0, 1)]
     reaches(folder, 2)
     third = members.start(2)
     reaches(folder, 3)
@@ -91,9 +91,9 @@ def test_the_chief_stays_and_the_loss_is_as_without_resizes(tmp_path):
     third.communicate()
     third.watchdog.cancel()
     reaches(folder, 2)
-    assert chief.poll() is None
+    assert coordinator.poll() is None
     (folder / "end").touch()
-    for process in (chief, second):
+    for process in (coordinator, second):
         harness.finish(process)
     judge(folder, [2, 3, 2], "torchrun alone")
 

@@ -38,7 +38,7 @@ checked = 0
 
 for step in run.steps(int(sys.argv[1])):
     former = asked.get(step - 1)
-    if run.is_chief and former and former[1] == signal.SIGUSR1:
+    if run.is_coordinator and former and former[1] == signal.SIGUSR1:
         saved = read(run.place.checkpoint)
         parts = list((saved / dormouse_torch.SHARDS).glob("*.distcp"))
         assert (saved.step, len(parts)) == (step, run.world_size), (saved.step, parts, step)

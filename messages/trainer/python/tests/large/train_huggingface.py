@@ -33,7 +33,7 @@ class Signals(TrainerCallback):
         if rank == run.rank:
             os.kill(os.getpid(), number)
         _, former = asked.get(state.global_step - 1, (None, None))
-        if run.is_chief and former == signal.SIGUSR1:
+        if run.is_coordinator and former == signal.SIGUSR1:
             saved = read(run.place.checkpoint)
             counted = json.loads((saved / "trainer_state.json").read_text())["global_step"]
             assert saved.step == counted == state.global_step, (saved.step, counted, state.global_step)

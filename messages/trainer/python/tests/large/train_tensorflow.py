@@ -17,7 +17,7 @@ resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 cluster = resolver.cluster_spec().as_dict()
 
 if resolver.task_type in ("worker", "ps"):
-    # They serve until the job ends: the chief's end is the job's (`success: chief`).
+    # They serve until the job ends: the chief's end is the job's (`success: coordinator`).
     tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
 
 strategy = tf.distribute.ParameterServerStrategy(resolver)

@@ -37,7 +37,7 @@ checked = 0
 
 for step in run.steps(int(sys.argv[1])):
     former = asked.get(step - 1)
-    if run.is_chief and former and former[1] == signal.SIGUSR1:
+    if run.is_coordinator and former and former[1] == signal.SIGUSR1:
         saved = read(run.place.checkpoint)
         kept = pickle.loads((saved / "state.pickle").read_bytes())
         assert (saved.step, kept["counter"]["steps"]) == (step, step), (saved.step, kept["counter"], step)

@@ -62,7 +62,14 @@ impl<'a> Lift<'a> {
         let payload = document.to_string();
         let tenant = self.tenant.as_str();
         let json = Some("application/json");
-        let event = received(INGRESS, tenant, "submit", json, payload.as_bytes());
+        let event = received(
+            INGRESS,
+            fork.now,
+            tenant,
+            "submit",
+            json,
+            payload.as_bytes(),
+        );
         fork.happen(Writer::Admission, event);
         let decided = fork.admit();
         let refused = decided.iter().find_map(|event| match event {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dormouse_messages::events::SubmissionsShed;
+use dormouse_messages::events::SubmissionsRateLimited;
 use dormouse_messages::{Event, JobId, TenantId};
 use dormouse_runtime::{Log, LogItem};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -147,7 +147,7 @@ fn of(event: &Event) -> Option<Became> {
             let refusal = Coded::new(it.code.clone(), it.reason.clone());
             (it.ingress_sequence, Err(refusal))
         }
-        Event::SubmissionsShed(it) => {
+        Event::SubmissionsRateLimited(it) => {
             return Some(Became {
                 sequences: it.first..=it.last,
                 tenant: Some(it.tenant.clone()),
@@ -164,7 +164,7 @@ fn of(event: &Event) -> Option<Became> {
 }
 
 /// Returns the error for a tenant beyond its rate.
-pub fn too_fast(refused: &SubmissionsShed) -> Coded {
+pub fn too_fast(refused: &SubmissionsRateLimited) -> Coded {
     let (tenant, rate) = (&refused.tenant, refused.max_rate);
     let twice = rate.saturating_mul(2);
     Coded::new(

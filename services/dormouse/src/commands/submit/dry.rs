@@ -39,7 +39,8 @@ impl Fork {
         let number = known.max().unwrap_or(0) + 1;
         let payload = serde_json::to_vec(document)?;
         let json = Some("application/json");
-        self.happen(received(number, tenant.as_str(), "submit", json, &payload));
+        let tenant = tenant.as_str();
+        self.happen(received(number, self.now, tenant, "submit", json, &payload));
         let decision = Admission.decide(&self.state, self.now);
         let of_it = decision.proposals.into_iter().find(|it| match &it.event {
             Event::JobAdmitted(it) => it.ingress_sequence == number,

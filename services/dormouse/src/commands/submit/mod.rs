@@ -13,7 +13,7 @@ use dormouse_admission::plan::Planned;
 use dormouse_admission::{decode, parse_job, received};
 use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::job::JobDocument;
-use dormouse_messages::{Event, JobId, TenantId, sanitize};
+use dormouse_messages::{Event, JobId, TenantId, Timestamp, sanitize};
 use dormouse_projections::queries::JobDetail;
 use dormouse_runtime::{Log, LogItem};
 use serde::{Deserialize, Serialize};
@@ -286,6 +286,7 @@ fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Resul
         let payload = serde_json::to_vec(document)?;
         let event = received(
             0,
+            Timestamp::default(),
             tenant.as_str(),
             "submit",
             Some("application/json"),
@@ -431,7 +432,7 @@ pub async fn admitted(
         Event::JobRefused(event) if event.ingress_sequence == ingress => {
             Some(Err(Coded::new(event.code.clone(), event.reason.clone())))
         }
-        Event::SubmissionsShed(event)
+        Event::SubmissionsRateLimited(event)
             if event.tenant == tenant.as_str() && (event.first..=event.last).contains(&ingress) =>
         {
             Some(Err(too_fast(event)))

@@ -38,9 +38,8 @@ impl Fold for IntakeState {
             Some(Event::SubmissionReceived(event)) => {
                 self.disorder += u64::from(event.ingress_sequence != self.last + 1);
                 self.last = event.ingress_sequence;
-                let at = event.published_at.unwrap_or_default();
                 let stand = self.stands.entry(event.tenant.clone()).or_default();
-                stand.record(&event.verb, event.ingress_sequence, at);
+                stand.record(&event.verb, event.ingress_sequence, event.published_at);
                 stand.undecided += 1;
                 let open = Open {
                     recorded: recorded.sequence,
@@ -130,7 +129,7 @@ pub fn received(arrival: &Arrival) -> Event {
         sha256: String::new(),
         raw: String::from_utf8_lossy(&arrival.payload).into_owned(),
         raw_encoding: RawEncoding::Utf8,
-        published_at: Some(arrival.at),
+        published_at: arrival.at,
         by: arrival.by.clone(),
     })
 }

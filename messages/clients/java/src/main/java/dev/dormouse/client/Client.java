@@ -29,7 +29,7 @@ public final class Client implements AutoCloseable {
     private static final Pattern NAME = Pattern.compile("[a-z0-9-]{1,63}");
     private static final Set<String> ENDS = Set.of("completed", "failed", "cancelled");
     /** What may become of a message. */
-    private static final List<String> DECISIONS = List.of("job.*", "service.measured", "submissions.shed");
+    private static final List<String> DECISIONS = List.of("job.*", "service.measured", "submissions.rate_limited");
     /** How long a decision may be silent before it is asked for: a status message can be lost. */
     private static final long SILENCE_MS = 2_000;
     /** Messages that are on their way to the broker at once: more would wait there. */
@@ -287,7 +287,7 @@ public final class Client implements AutoCloseable {
                 if (event.type().equals("job.refused")) {
                     throw new DormouseException.Refused(event.text("code"), event.text("reason"));
                 }
-                if (event.type().equals("submissions.shed")) {
+                if (event.type().equals("submissions.rate_limited")) {
                     String what = event.text("verb").isEmpty() ? "messages" : "measurements";
                     String reason = "more than " + event.text("max_rate") + " " + what + " a second; send fewer";
                     throw new DormouseException.Refused("too_fast", reason);
