@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test log-test explain-cases forecast-month whatif-real scaling lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints bench-years compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test quick trainer-test trainers-all jaeger-test torture cluster-test upgrade-test slurm-trial log-test explain-cases forecast-month whatif-real scaling lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints bench-years compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -89,6 +89,10 @@ upgrade-test: ## Upgrade and downgrade a cluster under load, from a commit or fr
 log-test: ## Four writers on three brokers at 200 events a second, at last with leaders killed: make log-test MINUTES=60
 	scripts/install.sh build nats
 	DORMOUSE_LOG_MINUTES=$(MINUTES) $(CARGO) test -p dormouse-runtime --test all writers::a_log_carries -- --ignored --nocapture
+
+slurm-trial: ## Let fifty allocations of a real Slurm come and go, some cancelled under their jobs: ten minutes
+	scripts/install.sh build nats slurm
+	PATH="$(RUN_PATH)" cargo test -p dormouse --test all slurm::fifty_allocations $(ARGS) -- --ignored --nocapture
 
 explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
 	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::cases::every_named -- --nocapture

@@ -243,14 +243,27 @@ fn with_queue(slurm: &Slurm) -> Cluster {
 
 /// A second job fills the other node; Slurm's user cancels its allocation.
 fn cancels_under_a_job(slurm: &Slurm, cluster: &Cluster) {
-    let mut other = count_job("other", 300, (1, 1), &[]);
-    other["demand"]["cpu"] = 2.into();
-    other["retries"] = 0.into();
+    let other = whole_node("other", 300);
     assert_eq!(cluster.submit(&other).json()["state"], "queued");
+    cancel_under(slurm, cluster, "other");
+    cluster.wait_event("the loss of its node", |event| match event {
+        Event::NodeLost(_) => Some(()),
+        _ => None,
+    });
+}
+
+/// Returns a job that fills one node and that no attempt of its own may repeat.
+fn whole_node(name: &str, steps: u32) -> Value {
+    let mut job = count_job(name, steps, (1, 1), &[]);
+    job["demand"]["cpu"] = 2.into();
+    job["retries"] = 0.into();
+    job
+}
+
+/// Waits for the job's container, and cancels its allocation as Slurm's user.
+fn cancel_under(slurm: &Slurm, cluster: &Cluster, name: &str) {
     let node = cluster.wait_event("its container", |event| match event {
-        Event::ContainerStarted(it) if it.container.job.name() == "other" => {
-            Some(it.node.to_string())
-        }
+        Event::ContainerStarted(it) if it.container.job.name() == name => Some(it.node.to_string()),
         _ => None,
     });
     let has_it = |it: &&Value| it["nodes"][0] == node.as_str() && it["state"] == "running";
@@ -259,11 +272,6 @@ fn cancels_under_a_job(slurm: &Slurm, cluster: &Cluster) {
         Some(own.iter().find(has_it)?["slurm_job"].to_string())
     });
     slurm.run("scancel", &[&job]);
-
-    cluster.wait_event("the loss of its node", |event| match event {
-        Event::NodeLost(_) => Some(()),
-        _ => None,
-    });
 }
 
 /// Everything goes back to Slurm, and nothing stays behind.
@@ -325,6 +333,49 @@ fn jobs_outlive_their_allocations() {
     );
     assert!(granted(&cluster).len() >= 3);
 
+    gives_all_back(&slurm, &cluster);
+    cluster.check();
+}
+
+/// Allocations of the trial.
+const ALLOCATIONS: usize = 50;
+
+#[test]
+#[ignore = "ten minutes: make slurm-trial"]
+fn fifty_allocations_come_and_go() {
+    let Some(slurm) = Slurm::start() else {
+        return;
+    };
+    let cluster = with_queue(&slurm);
+    let ended = || {
+        of_allocations(&cluster, |event| match event {
+            Event::JobCompleted(event) => Some(event.job.to_string()),
+            Event::JobFailed(event) => panic!("{} failed: {}", event.job, event.reason),
+            _ => None,
+        })
+    };
+    let (mut round, mut cancelled) = (0, 0);
+    while granted(&cluster).len() < ALLOCATIONS {
+        round += 1;
+        let names = [format!("a{round}"), format!("b{round}")];
+        for name in &names {
+            let submitted = cluster.submit(&whole_node(name, 30));
+            assert_eq!(submitted.json()["state"], "queued");
+        }
+        if round % 5 == 0 {
+            cancel_under(&slurm, &cluster, &names[1]);
+            cancelled += 1;
+        }
+        poll("both ends", LONG, || (ended().len() == 2 * round).then_some(()));
+        poll("idle allocations go back", LONG, || {
+            allocations(&cluster).is_empty().then_some(())
+        });
+        eprintln!("{} allocations, {cancelled} cancelled", granted(&cluster).len());
+    }
+    let mut jobs = ended();
+    jobs.sort_unstable();
+    jobs.dedup();
+    assert_eq!(jobs.len(), 2 * round, "each job completes once");
     gives_all_back(&slurm, &cluster);
     cluster.check();
 }
