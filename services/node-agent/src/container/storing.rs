@@ -48,8 +48,8 @@ impl Container {
         if let Some(storing) = self.storing.take() {
             ctx.cancel_future(storing.waiting);
         }
-        let (job, life) = (self.id.job.clone(), self.id.incarnation);
-        let upload = store.put(layout, job, life, saved.below.clone());
+        let (folder, life) = (self.mark.folder(), self.id.incarnation);
+        let upload = store.put(layout, folder, life, saved.below.clone());
         let stored = upload.outcome().into_actor(self);
         let waiting = ctx.spawn(stored.map(|stored, actor, ctx| actor.stored(stored, ctx)));
         self.storing = Some(Storing {

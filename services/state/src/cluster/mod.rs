@@ -121,7 +121,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 30;
+    const VERSION: u32 = 31;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.fold(recorded);
