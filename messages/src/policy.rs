@@ -181,7 +181,7 @@ pub enum Upgrades {
 #[serde(
     default,
     deny_unknown_fields,
-    expecting = "a map such as {segment_events: 200000, segment_hours: 24, keep_hours: 168, log_mib: 50000}"
+    expecting = "a map such as {segment_events: 200000, segment_hours: 24, keep_hours: 168, names_kept_days: 30, log_mib: 50000}"
 )]
 pub struct ArchivePolicy {
     /// A segment is sealed at this number of events.
@@ -193,9 +193,23 @@ pub struct ArchivePolicy {
     /// The broker keeps an archived event at least this many hours; null: for ever.
     #[serde(deserialize_with = "maybe")]
     pub keep_hours: Option<u32>,
+    /// The name of an ended job is free again after this many days; null: never. Every state of admission
+    /// holds the names: 720,000 in 30 days at a thousand jobs an hour.
+    #[serde(deserialize_with = "maybe", skip_serializing_if = "is_month")]
+    pub names_kept_days: Option<u32>,
     /// The brokers are to hold at most so much of the log, in MiB; null: what their streams and disks allow.
     #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
     pub log_mib: Option<u32>,
+}
+
+const MONTH_DAYS: Option<u32> = Some(30);
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_month(days: &Option<u32>) -> bool {
+    *days == MONTH_DAYS
 }
 
 /// A few thousand events and the largest one.
@@ -207,6 +221,7 @@ impl Default for ArchivePolicy {
             segment_events: 200_000,
             segment_hours: 24,
             keep_hours: Some(168),
+            names_kept_days: MONTH_DAYS,
             log_mib: None,
         }
     }
@@ -217,6 +232,12 @@ impl ArchivePolicy {
     #[must_use]
     pub fn log_bytes(&self) -> Option<u64> {
         Some(u64::from(self.log_mib?) << 20)
+    }
+
+    /// Returns the time for which an ended job's name stays taken.
+    #[must_use]
+    pub fn names_kept_ms(&self) -> Option<u64> {
+        Some(u64::from(self.names_kept_days?) * 86_400_000)
     }
 
     /// Returns the time after which a segment is sealed at the latest, in seconds.
@@ -242,6 +263,12 @@ impl ArchivePolicy {
         if let Some(mib) = self.log_mib.filter(|mib| *mib < LEAST_LOG_MIB) {
             return Some(format!(
                 "archive.log_mib is {mib}; it must be {LEAST_LOG_MIB} or more, or null: the events since the newest states must fit"
+            ));
+        }
+        let days = self.names_kept_days;
+        if let Some(days) = days.filter(|days| !(1..=3_650).contains(days)) {
+            return Some(format!(
+                "archive.names_kept_days is {days}; it must lie between 1 and 3650, ten years; null keeps names for ever"
             ));
         }
         let hours = self
@@ -515,5 +542,24 @@ mod tests {
         }
         let term = lasting(10, Some(60)).lease();
         assert_eq!((term.lease_ms, term.fence_ms), (10_000, 7_500));
+    }
+
+    #[test]
+    fn the_days_that_names_are_kept_are_bounded_and_null_keeps_them() {
+        let policy = |days: &str| {
+            let text = format!(r#"{{"archive": {{"names_kept_days": {days}}}}}"#);
+            serde_json::from_str::<Policy>(&text).expect("a policy")
+        };
+        for days in ["1", "30", "3650", "null"] {
+            assert_eq!(policy(days).problem(), None, "{days}");
+        }
+        for days in ["0", "3651"] {
+            let problem = policy(days).problem().expect("out of bounds");
+            assert!(problem.contains("names_kept_days"), "{problem}");
+        }
+        assert_eq!(policy("null").archive.names_kept_ms(), None);
+        let again = serde_json::to_value(policy("null").archive).expect("written");
+        assert!(again["names_kept_days"].is_null() && again.get("names_kept_days").is_some());
+        assert_eq!(policy("30"), Policy::default());
     }
 }

@@ -396,6 +396,14 @@ impl Timelines {
         self.jobs.get_mut(job)?.gpus.as_deref_mut()
     }
 
+    /// The lines of an ended job of the name are not the new job's.
+    fn begin(&mut self, job: &JobId) {
+        if self.jobs.get(job).is_some_and(|steps| steps.ended) {
+            self.jobs.remove(job);
+            self.ended.retain(|ended| ended != job);
+        }
+    }
+
     fn end(&mut self, job: &JobId, at: Timestamp) {
         self.stops(job, at);
         let Some(steps) = self.jobs.get_mut(job) else {
@@ -427,6 +435,7 @@ impl Timelines {
                 self.lost(e, at);
             }
             Event::AllocationUnchanged(e) => self.decided(&e.outcome, true, at),
+            Event::JobAdmitted(e) => self.begin(&e.job),
             Event::PartitionStarted(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionResized(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionStopped(e) => self.stops(&e.job, at),

@@ -11,10 +11,12 @@
 //! 9. Allocations are not decided and refused in turns while nothing else happens.
 //! 10. Nothing is placed on a quarantined node, and no quarantine outlasts its time.
 //! 11. A decision moves the jobs that it counted, within its bound ([`restarts`]).
+//! 12. A job takes the name of no live job, and of an ended one only when the name is free again ([`names`]).
 //!
-//! Memory is bounded by the live jobs and nodes, except for the names of ended jobs.
+//! Memory is bounded by the live jobs and nodes, and the names that ended jobs keep.
 
 mod eligible;
+mod names;
 mod preemption;
 pub mod restarts;
 
@@ -28,6 +30,7 @@ use dormouse_messages::{
 };
 
 use eligible::Starts;
+use names::Names;
 use preemption::Preemptions;
 use restarts::Restarts;
 
@@ -67,7 +70,7 @@ struct Node {
 pub struct Audit {
     open: BTreeMap<JobId, Open>,
     nodes: BTreeMap<NodeId, Node>,
-    ended: BTreeSet<JobId>,
+    names: Names,
     undecided: BTreeSet<u64>,
     /// Refusals in a row, with only decisions in between.
     refusals: u32,
@@ -93,6 +96,7 @@ impl Audit {
             self.violation(at, what);
         }
         self.quarantine(recorded);
+        self.names.read(recorded);
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();
@@ -107,13 +111,19 @@ impl Audit {
             }
             Some(Event::JobAdmitted(event)) => {
                 self.decided(at, event.ingress_sequence);
+                if let Some(what) = self.names.too_early(&event.job) {
+                    self.violation(at, what);
+                }
                 let open = Open {
                     demands: Demands::of(&event.spec),
                     exclusive: event.spec.constraints.exclusive,
                     tasks: TaskRanges::first(event.spec.tasks.map_or(0, |tasks| tasks.count)),
                     ..Open::default()
                 };
-                self.open.insert(event.job.clone(), open);
+                if self.open.insert(event.job.clone(), open).is_some() {
+                    let what = format!("{} is admitted while a job of the name lives", event.job);
+                    self.violation(at, what);
+                }
             }
             Some(Event::JobRefused(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::JobRevised(event)) => self.decided(at, event.ingress_sequence),
@@ -270,14 +280,14 @@ impl Audit {
 
     fn ended(&mut self, at: Sequence, job: &JobId) {
         let Some(open) = self.open.remove(job) else {
-            let what = if self.ended.contains(job) {
+            let what = if self.names.has_ended(job) {
                 format!("{job} ended twice")
             } else {
                 format!("{job} ended but was never admitted")
             };
             return self.violation(at, what);
         };
-        self.ended.insert(job.clone());
+        self.names.end(job);
         if let Some((incarnation, rank)) = open.running.keys().next() {
             let what = format!("{job}/{incarnation}/{rank} runs on though its job has ended");
             self.violation(at, what);

@@ -158,7 +158,10 @@ impl JobTable {
                 unready: None,
             })),
         };
-        self.ended.remove(&event.job);
+        if self.ended.remove(&event.job).is_some() {
+            // The name of an ended job is free again, and its place in the order would stay for ever.
+            self.ended_order.retain(|(_, job)| *job != event.job);
+        }
         if let Some(replaced) = self.live.insert(event.job.clone(), Shared::new(job)) {
             self.counts.remove(replaced.phase);
         }

@@ -84,3 +84,24 @@ fn an_ended_container_uses_nothing_and_tails_go_on() {
         drawn(&history, None).series[0].summary
     );
 }
+
+/// The name of an ended job is free again after some time.
+#[test]
+fn a_later_job_of_a_name_has_lines_of_its_own() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2).complete("ads/lr");
+    let model = history.fold::<ReadModel>();
+    assert!(model.timelines.job(&job("ads/lr")).is_some());
+    assert_eq!(model.jobs.ended().count(), 1);
+    history.seconds += 31 * 86_400;
+    history.submit("ads/lr");
+    let model = history.fold::<ReadModel>();
+    assert!(model.timelines.job(&job("ads/lr")).is_none());
+    assert_eq!(model.jobs.ended().count(), 0);
+    let shown = model.jobs.get(&job("ads/lr")).expect("shown");
+    assert_eq!(shown.incarnations.len(), 0);
+    assert_eq!(
+        shown.admitted_sequence,
+        history.log.last().expect("just pushed").sequence
+    );
+}

@@ -57,7 +57,11 @@ impl Preemptions {
                     in_place: event.spec.is_in_place(),
                     ..Known::default()
                 };
-                self.jobs.insert(event.job.clone(), known);
+                if self.jobs.insert(event.job.clone(), known).is_some() {
+                    // Another job of the name.
+                    let job = &event.job;
+                    self.pairs.retain(|(one, other)| one != job && other != job);
+                }
             }
             Some(Event::PartitionStarted(event)) => self.runs(&event.job, Some((at, now))),
             Some(Event::PartitionStopped(event)) => self.stopped(&event.job, at),

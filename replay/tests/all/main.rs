@@ -16,6 +16,7 @@ mod ledger;
 mod limits;
 mod log_file;
 mod memory;
+mod names;
 mod nights;
 mod places;
 mod plan;

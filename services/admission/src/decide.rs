@@ -12,7 +12,8 @@
 //!
 //! At one instant, completions precede arrivals, and arrivals precede releases.
 //!
-//! Invariant: every submission gets exactly one decision, and job ids are never reused.
+//! Invariant: every submission gets exactly one decision, and no job is admitted under the id of another that
+//! lives, or that ended less than `archive.names_kept_days` ago ([`crate::ended`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

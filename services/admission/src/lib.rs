@@ -1,6 +1,6 @@
 //! Admission: decides submissions and releases queued jobs. The crate is a pure decider and does no I/O.
 //!
-//! - `decide`, `state`: the decider and its state.
+//! - `decide`, `state`: the decider and its state; [`ended`]: names that stay taken.
 //! - `intake`, `decode`, `parse`: messages to events, events to documents, documents to specifications.
 //! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
 //! - `checks`: checks that several parts share; `refusal`: the result of a failed check.
@@ -11,6 +11,7 @@ mod calendar;
 mod checks;
 mod decide;
 mod decode;
+pub mod ended;
 mod gpu;
 mod intake;
 mod limits;

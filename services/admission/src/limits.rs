@@ -246,7 +246,7 @@ pub fn check_dependencies(
             return Err(Refusal::new("dependency_cycle", reason));
         }
         let live = state.queues.jobs.contains_key(dependency) || taken.contains(dependency);
-        match state.ended.get(dependency) {
+        match state.ended.completed(dependency) {
             Some(true) => {}
             Some(false) => {
                 let reason = format!(
@@ -256,8 +256,12 @@ pub fn check_dependencies(
             }
             None if live => {}
             None => {
+                let kept_days = state.queues.cluster.policy.archive.names_kept_days;
+                let ended = kept_days.map_or(String::new(), |days| {
+                    format!("; leave out one that ended over {days} days ago")
+                });
                 let reason = format!(
-                    "depends_on: there is no job {dependency}; submit it before {job} (jobs that depend on each other in a circle cannot be submitted)"
+                    "depends_on: there is no job {dependency}; submit it before {job} (jobs that depend on each other in a circle cannot be submitted){ended}"
                 );
                 return Err(Refusal::new("unknown_dependency", reason));
             }

@@ -13,6 +13,8 @@ use dormouse_messages::{Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_state::Queues;
 use serde::{Deserialize, Serialize};
 
+use crate::ended::Ended;
+
 /// For each service: eight proxies that report every two seconds.
 const MOST_PER_SERVICE: u32 = 4;
 
@@ -28,8 +30,8 @@ pub struct AdmissionState {
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
     /// A tenant may measure its own live services.
     pub services: BTreeMap<String, BTreeSet<JobId>>,
-    /// True if completed. Ids stay taken.
-    pub ended: BTreeMap<JobId, bool>,
+    /// Names that are still taken.
+    pub ended: Ended,
     /// Accepted plans, until the first allocation that can list the job.
     pub planned: BTreeMap<JobId, Promise>,
     /// Missed plans, not yet reported.
@@ -63,6 +65,9 @@ impl Fold for AdmissionState {
         let Some(event) = self.queues.fold(recorded) else {
             return;
         };
+        let cluster = &self.queues.cluster;
+        let kept_ms = cluster.policy.archive.names_kept_ms();
+        self.ended.forget(kept_ms, cluster.now);
         match event.by_writer() {
             ByWriter::Admission(event) => self.evolve_admission(event, recorded),
             ByWriter::Optimizer(OptimizerEvent::AllocationDecided(event)) => {
@@ -272,13 +277,13 @@ impl AdmissionState {
                 self.services.remove(job.tenant());
             }
         }
-        self.ended.insert(job.clone(), completed);
+        self.ended.add(job, completed, self.queues.cluster.now);
     }
 
-    /// Reports whether the name was ever taken.
+    /// Reports whether a job has the name, or an ended one still keeps it.
     #[must_use]
     pub fn is_taken(&self, job: &JobId) -> bool {
-        self.queues.jobs.contains_key(job) || self.ended.contains_key(job)
+        self.queues.jobs.contains_key(job) || self.ended.completed(job).is_some()
     }
 }
 

@@ -93,6 +93,8 @@ impl GpuDoubt {
 /// A job as far as the view is concerned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
+    /// The sequence of its `job.admitted`, by which the folders of jobs of one name differ.
+    pub admitted: Sequence,
     /// Packed without a partition here.
     pub kept: SerializedSpec,
     pub in_place: bool,
@@ -363,7 +365,7 @@ impl AgentState {
 
 impl Fold for AgentState {
     const NAME: &'static str = "node-agent";
-    const VERSION: u32 = 12;
+    const VERSION: u32 = 13;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.folded = recorded.sequence;

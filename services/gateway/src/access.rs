@@ -8,8 +8,8 @@
 //! webhook's secret = BLAKE3 keyed with the tenant's key of "webhook"
 //! ```
 //!
-//! A tenant can derive its services' tokens, but no token reveals the tenant's key. Job ids are never reused.
-//! A new secret revokes everything.
+//! A tenant can derive its services' tokens, but no token reveals the tenant's key. A service's token also
+//! opens a later service of the same name. A new secret revokes everything.
 
 use base64::Engine;
 use blake3::Hash;

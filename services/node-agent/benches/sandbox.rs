@@ -15,6 +15,7 @@ use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
+use dormouse_node_agent::layout::JobFolder;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::ContainerDriver;
 use dormouse_runtime::{Clock as _, SystemClock};
@@ -52,8 +53,10 @@ impl Node {
     fn plan(&self, container: ContainerId) -> ContainerPlan {
         let layout = self.config.layout();
         let absolute = |path: PathBuf| std::path::absolute(path).expect("a path");
+        let folder = JobFolder::new(container.job.clone(), Sequence(1));
         ContainerPlan {
             request: Sequence(1),
+            admitted: Sequence(1),
             argv: ["date", "+%s%N"].map(str::to_owned).into(),
             env: Default::default(),
             image: None,
@@ -70,7 +73,7 @@ impl Node {
             gpu_part: None,
             gpus: vec![],
             directory: absolute(layout.container(&container)),
-            checkpoint: absolute(layout.checkpoint(&container.job, container.incarnation)),
+            checkpoint: absolute(layout.checkpoint(&folder, container.incarnation)),
             resume: None,
             stored: None,
             members: None,

@@ -173,7 +173,8 @@ impl Agent {
         })
     }
 
-    fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
+    fn watch(&self, mark: &ContainerRecord, adopted: bool) -> Option<Watched> {
+        let id = &mark.container;
         let (job, partition) = self.core.state().partition(id)?;
         let (layout, spec) = (self.config.layout(), job.spec());
         if spec.is_some_and(|spec| spec.tasks.is_some()) {
@@ -184,7 +185,7 @@ impl Agent {
         }
         let coordinator = (id.rank == Rank(0)).then(|| {
             let watch = Watch::new(
-                layout.checkpoint_below(&id.job, id.incarnation),
+                layout.checkpoint_below(&mark.folder(), id.incarnation),
                 layout.container_below(id),
             );
             if !adopted {
@@ -203,14 +204,15 @@ impl Agent {
         Some(Watched::Member(coordinator, answers))
     }
 
-    fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {
+    fn readiness(&self, mark: &ContainerRecord, adopted: bool) -> Readiness {
+        let id = &mark.container;
         let partition = self.core.state().partition(id);
         let here = partition.and_then(|(_, partition)| partition.here.get(&id.rank));
         let started_at = here.and_then(|here| here.started_at).filter(|_| adopted);
         let since = started_at.map_or(0, |at| SystemClock.now().ms_since(at));
         let asked = plan::asked(&self.config, self.core.state(), id);
         let since = Duration::from_millis(since);
-        Readiness::new(asked, since).following(self.notebook(id))
+        Readiness::new(asked, since).following(self.notebook(mark))
     }
 
     fn storage(&self) -> Option<Storage> {
@@ -230,8 +232,8 @@ impl Agent {
         let directory = self.config.layout().container_below(&id);
         let runtime = Arc::clone(&self.runtime);
         let agent = ctx.address().recipient();
+        let looks = (watch, self.readiness(&mark, is_running));
         let noted = (self.marks.clone(), mark);
-        let looks = (watch, self.readiness(&id, is_running));
         let storage = self.storage();
         let actor = Container::new(noted, runtime, agent, directory, is_running, looks, storage);
         let addr = actor.start();
@@ -317,8 +319,8 @@ impl Agent {
         });
         match ready {
             Ok((plan, before)) => {
-                let watch = self.watch(id, false);
-                let mark = ContainerRecord::new(id.clone(), plan.request);
+                let mark = ContainerRecord::new(id.clone(), plan.request).of(plan.admitted);
+                let watch = self.watch(&mark, false);
                 let addr = self.container(mark, false, watch, ctx);
                 let layout = self.config.layout();
                 let resume = plan.resume.as_deref().filter(|_| id.rank == Rank(0));

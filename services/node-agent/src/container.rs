@@ -159,7 +159,11 @@ impl Container {
 
     fn note(&mut self, change: impl Fn(&mut ContainerRecord)) {
         change(&mut self.mark);
-        self.marks.change(&self.id, self.mark.request, change);
+        let admitted = self.mark.admitted;
+        self.marks.change(&self.id, self.mark.request, |mark| {
+            mark.admitted = admitted;
+            change(mark);
+        });
     }
 
     fn signal(&self, signal: Signal, ctx: &mut Context<Self>) {

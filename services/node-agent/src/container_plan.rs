@@ -9,7 +9,7 @@ use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{Amounts, ContainerId, Python, Sequence, Workdir};
 use dormouse_sandbox::folder::User;
 
-use crate::layout;
+use crate::layout::{self, JobFolder};
 
 /// All inputs of a container's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct ContainerPlan {
     pub container: ContainerId,
     /// A container of another request belongs to another log.
     pub request: Sequence,
+    /// The admission of its job.
+    pub admitted: Sequence,
     pub argv: Vec<String>,
     /// The environment. Secrets are read at the start.
     pub env: BTreeMap<String, EnvValue>,
@@ -42,6 +44,14 @@ pub struct ContainerPlan {
     pub work: Option<PathBuf>,
     pub code: Option<CodePlan>,
     pub python: Option<PythonPlan>,
+}
+
+impl ContainerPlan {
+    /// Returns the folder of the job's checkpoints.
+    #[must_use]
+    pub fn folder(&self) -> JobFolder {
+        JobFolder::new(self.container.job.clone(), self.admitted)
+    }
 }
 
 /// A container's GPU share, and its folder for the scheduler of tokens.

@@ -22,7 +22,7 @@ use dormouse_sandbox::folder::{Below, Folder};
 use dormouse_sandbox::supervisor::Supervised;
 
 use crate::jupyter;
-use crate::layout::Layout;
+use crate::layout::{JobFolder, Layout};
 
 /// Limit on a mark's bytes. The longest line is a reason.
 const MARK_BYTES: u64 = 16 * 1024;
@@ -36,6 +36,9 @@ const HASH_DIGITS: usize = 64;
 pub struct ContainerRecord {
     pub container: ContainerId,
     pub request: Sequence,
+    /// The admission of its job, which names its folder of checkpoints. 0 if an older build started it.
+    #[serde(default)]
+    pub admitted: Sequence,
     /// The supervisor that holds the container.
     pub supervised: Option<Supervised>,
     pub is_stopped: bool,
@@ -75,6 +78,7 @@ impl ContainerRecord {
         Self {
             container,
             request,
+            admitted: Sequence(0),
             supervised: None,
             is_stopped: false,
             asked: None,
@@ -82,6 +86,18 @@ impl ContainerRecord {
             evicted: None,
             environment: None,
         }
+    }
+
+    /// Returns the record of a container of the job admitted at `admitted`.
+    #[must_use]
+    pub fn of(self, admitted: Sequence) -> Self {
+        Self { admitted, ..self }
+    }
+
+    /// Returns the folder of the job's checkpoints.
+    #[must_use]
+    pub fn folder(&self) -> JobFolder {
+        JobFolder::new(self.container.job.clone(), self.admitted)
     }
 }
 
@@ -117,8 +133,8 @@ impl ContainerRecords {
 
     /// Derives the token of a notebook whose job has no token.
     #[must_use]
-    pub fn token(&self, container: &ContainerId) -> String {
-        jupyter::token(&self.key, container)
+    pub fn token(&self, container: &ContainerId, admitted: Sequence) -> String {
+        jupyter::token(&self.key, container, admitted)
     }
 
     fn seal(&self, text: &str) -> blake3::Hash {

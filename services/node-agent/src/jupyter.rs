@@ -12,9 +12,9 @@ use std::io;
 use blake3::Hash;
 use serde::{Deserialize, Serialize};
 
-use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Granted;
 use dormouse_messages::job::{EnvValue, JobSpec, Kind};
+use dormouse_messages::{ContainerId, Sequence};
 
 use crate::blocking::aside_in_time;
 use crate::layout::Layout;
@@ -39,8 +39,14 @@ pub const SETTINGS: &str = "jupyter_server_config.json";
 
 /// Derives the token of a notebook whose job has no token.
 #[must_use]
-pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId) -> String {
-    let hash = blake3::keyed_hash(key, format!("notebook/{container}").as_bytes());
+pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId, admitted: Sequence) -> String {
+    let name = match admitted {
+        // Started by an older build.
+        Sequence(0) => format!("notebook/{container}"),
+        // A later notebook of the name has another token.
+        admitted => format!("notebook/{container}@{admitted}"),
+    };
+    let hash = blake3::keyed_hash(key, name.as_bytes());
     hash.to_hex().to_string()
 }
 
@@ -146,12 +152,18 @@ pub fn give(env: &mut std::collections::BTreeMap<String, EnvValue>, token: Strin
 
 #[cfg(test)]
 mod tests {
+    use dormouse_messages::Sequence;
+
     #[test]
     fn each_incarnation_has_a_token_of_its_own() {
         let container = |text: &str| text.parse().expect("valid");
-        let token = |secret, text| super::token(&[secret; 32], &container(text));
-        assert_eq!(token(1, "ads/a/1/0"), token(1, "ads/a/1/0"));
-        assert_ne!(token(1, "ads/a/1/0"), token(1, "ads/a/2/0"));
-        assert_ne!(token(1, "ads/a/1/0"), token(2, "ads/a/1/0"));
+        let token = |secret, text, admitted| {
+            super::token(&[secret; 32], &container(text), Sequence(admitted))
+        };
+        let own = token(1, "ads/a/1/0", 7);
+        assert_eq!(own, token(1, "ads/a/1/0", 7));
+        assert_ne!(own, token(1, "ads/a/2/0", 7));
+        assert_ne!(own, token(2, "ads/a/1/0", 7));
+        assert_ne!(own, token(1, "ads/a/1/0", 8), "a later job of the name");
     }
 }

@@ -20,22 +20,29 @@
 //!     ack.json                answers (DORMOUSE_ACK)
 //!     orders results drain    of a task set
 //!     tasks/<task>            a task's output
-//! <checkpoints>/<tenant>/<name>/<incarnation>/
-//!     checkpoint.json         written last, and atomically, by the job
-//! <checkpoints>/<tenant>/<name>/<incarnation>.<number>/   sealed checkpoints
-//! <checkpoints>/<tenant>/<name>/<incarnation>-<digest>/   local copies from a store
-//! <checkpoints>/<tenant>/<name>/work/    files of a notebook's users
+//! <checkpoints>/<tenant>/<name>/work/    files of a notebook's users, also of later notebooks of the name
+//! <checkpoints>/<tenant>/<name>/<admitted>/    one job's, by the sequence of its `job.admitted`
+//!     <incarnation>/
+//!         checkpoint.json     written last, and atomically, by the job
+//!     <incarnation>.<number>/     sealed checkpoints
+//!     <incarnation>-<digest>/     local copies from a store
 //! ```
+//!
+//! The name of an ended job becomes free again. Checkpoints of the jobs of one name lie apart; the folders of
+//! containers are the newest job's, and those of the one before go aside ([`Layout::claim`]).
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Python, Rank};
-use dormouse_sandbox::folder::Below;
+use dormouse_messages::{ContainerId, Incarnation, JobId, NodeId, Python, Rank, Sequence};
+use dormouse_sandbox::folder::{Below, Entry};
 
 const INCARNATION_DEPTH: u32 = 3;
 
@@ -47,6 +54,45 @@ pub struct Layout {
 }
 
 const WORK: &str = "work";
+
+/// File that says whose containers a job's folder holds, by the job's admission.
+pub const OWNER: &str = ".admitted";
+
+const OWNER_BYTES: u64 = 32;
+
+/// Claims under way.
+static CLAIMS: Mutex<()> = Mutex::new(());
+
+/// The folder of one job's checkpoints. A later job of the same name has another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobFolder {
+    pub job: JobId,
+    /// The sequence of `job.admitted`. 0 for the folders of builds that had no level for it.
+    pub admitted: Sequence,
+}
+
+impl JobFolder {
+    /// Returns the folder of the job that was admitted at `admitted`.
+    #[must_use]
+    pub const fn new(job: JobId, admitted: Sequence) -> Self {
+        Self { job, admitted }
+    }
+
+    /// Returns the folder of a build that had no level for the admission.
+    #[must_use]
+    pub fn without_level(&self) -> Self {
+        Self::new(self.job.clone(), Sequence(0))
+    }
+}
+
+impl fmt::Display for JobFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.admitted {
+            Sequence(0) => write!(f, "{}", self.job),
+            admitted => write!(f, "{}/{admitted}", self.job),
+        }
+    }
+}
 
 /// The members' file, in its own folder.
 pub const MEMBERS: &str = "members.json";
@@ -174,16 +220,42 @@ impl Layout {
         Below::new(self.containers(), container.to_string())
     }
 
+    /// Makes the folder of a job's containers. The folder of an earlier job of the name goes aside, so that
+    /// nobody takes its output and results for the new job's; pruning removes it. A folder without an owner
+    /// is an older build's, and taken over. Blocking.
+    ///
+    /// # Errors
+    /// Disk errors.
+    pub fn claim(&self, folder: &JobFolder) -> io::Result<()> {
+        let _alone = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
+        let below = Below::new(self.containers(), folder.job.as_str());
+        let made = below.make()?;
+        let own = folder.admitted.to_string();
+        match made.read_text(OWNER, OWNER_BYTES) {
+            Ok(owner) if owner == own => return Ok(()),
+            Ok(owner) => {
+                let tenant = Below::new(self.containers(), folder.job.tenant());
+                // No job's name has a dot.
+                let aside = format!("{}.{}", folder.job.name(), owner.parse().unwrap_or(0_u64));
+                let _ = fs::remove_dir_all(tenant.join(&aside).path());
+                tenant.open()?.rename(folder.job.name(), &aside)?;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        below.make()?.write(OWNER, own.as_bytes())
+    }
+
     /// Returns an incarnation's checkpoint directory.
     #[must_use]
-    pub fn checkpoint(&self, job: &JobId, incarnation: Incarnation) -> PathBuf {
-        self.checkpoint_below(job, incarnation).path()
+    pub fn checkpoint(&self, folder: &JobFolder, incarnation: Incarnation) -> PathBuf {
+        self.checkpoint_below(folder, incarnation).path()
     }
 
     /// Returns a job's checkpoint folder for safe access.
     #[must_use]
-    pub fn checkpoints_below(&self, job: &JobId) -> Below {
-        Below::new(self.checkpoints.clone(), job.as_str())
+    pub fn checkpoints_below(&self, folder: &JobFolder) -> Below {
+        Below::new(self.checkpoints.clone(), folder.to_string())
     }
 
     /// Returns a tenant's folders: containers, environments and checkpoints.
@@ -199,12 +271,12 @@ impl Layout {
 
     /// Returns the path to resume from, local even for a stored checkpoint.
     #[must_use]
-    pub fn resumed(&self, job: &JobId, uri: &str) -> PathBuf {
+    pub fn resumed(&self, folder: &JobFolder, uri: &str) -> PathBuf {
         if !is_stored(uri) {
             return PathBuf::from(path_of(uri));
         }
         let name = uri.rsplit('/').next().unwrap_or_default();
-        let path = self.checkpoints_below(job).join(name).path();
+        let path = self.checkpoints_below(folder).join(name).path();
         std::path::absolute(&path).unwrap_or(path)
     }
 
@@ -216,26 +288,36 @@ impl Layout {
         Some(Below::new(root.clone(), way))
     }
 
-    /// Removes old checkpoints of jobs not `live`, but no notebooks' files. Returns the number of jobs.
+    /// Removes old checkpoints of jobs not `live`, but no notebooks' files. Returns the number of folders.
     /// Blocking.
     #[must_use]
-    pub fn remove_checkpoints(&self, live: &BTreeSet<JobId>, keep: Duration) -> usize {
-        let jobs = folders_at(&self.checkpoints, 2).unwrap_or_default();
-        let jobs = jobs.iter().filter_map(|way| way.parse::<JobId>().ok());
+    pub fn remove_checkpoints(&self, live: &BTreeSet<JobFolder>, keep: Duration) -> usize {
+        let names = folders_at(&self.checkpoints, 2).unwrap_or_default();
+        let names = names.iter().filter_map(|way| way.parse::<JobId>().ok());
         let mut removed = 0;
-        for job in jobs.filter(|job| !live.contains(job)) {
-            let below = self.checkpoints_below(&job);
+        for job in names {
+            let below = Below::new(self.checkpoints.clone(), job.as_str());
             let Ok(entries) = below.open().and_then(|folder| folder.entries()) else {
                 continue;
             };
-            let is_old = |modified_ns: i64| {
-                let since = u64::try_from(modified_ns).unwrap_or(0);
-                let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(since);
-                at.elapsed().is_ok_and(|age| age >= keep)
-            };
-            let has_work = entries.iter().any(|(name, _)| name == WORK);
-            if !has_work && entries.iter().all(|(_, entry)| is_old(entry.modified_ns)) {
-                removed += usize::from(std::fs::remove_dir_all(below.path()).is_ok());
+            let is_lived_in = live.iter().any(|folder| folder.job == job);
+            let folders = entries.iter().filter(|(_, entry)| entry.is_folder);
+            for (name, entry) in folders.filter(|(name, _)| name != WORK) {
+                let is_live = match name.parse().map(Sequence) {
+                    Ok(admitted) => live.contains(&JobFolder::new(job.clone(), admitted)),
+                    // A sealed checkpoint of an older build.
+                    Err(_) => is_lived_in,
+                };
+                let own = below.join(name);
+                if !is_live && is_old(entry, keep) && is_old_within(&own, keep) {
+                    removed += usize::from(fs::remove_dir_all(own.path()).is_ok());
+                }
+            }
+            // A start may be about to make its folder in an empty one.
+            let modified = fs::symlink_metadata(below.path()).and_then(|it| it.modified());
+            let is_left = modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= keep));
+            if entries.is_empty() && is_left {
+                let _ = fs::remove_dir(below.path());
             }
         }
         removed
@@ -249,8 +331,8 @@ impl Layout {
 
     /// Returns an incarnation's checkpoint directory.
     #[must_use]
-    pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
-        Below::new(self.checkpoints.clone(), format!("{job}/{incarnation}"))
+    pub fn checkpoint_below(&self, folder: &JobFolder, incarnation: Incarnation) -> Below {
+        self.checkpoints_below(folder).join(incarnation.to_string())
     }
 }
 
@@ -268,6 +350,17 @@ pub fn environment_name(python: &Python) -> String {
         .take(16)
         .map(|it| format!("{it:02x}"))
         .collect()
+}
+
+fn is_old(entry: &Entry, keep: Duration) -> bool {
+    let since = u64::try_from(entry.modified_ns).unwrap_or(0);
+    let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(since);
+    at.elapsed().is_ok_and(|age| age >= keep)
+}
+
+fn is_old_within(folder: &Below, keep: Duration) -> bool {
+    let entries = folder.open().and_then(|folder| folder.entries());
+    entries.is_ok_and(|entries| entries.iter().all(|(_, entry)| is_old(entry, keep)))
 }
 
 fn folders_at(root: &Path, depth: u32) -> io::Result<Vec<String>> {
@@ -367,4 +460,72 @@ pub fn path_of(uri: &str) -> &str {
 pub fn is_stored(uri: &str) -> bool {
     uri.split_once("://")
         .is_some_and(|(scheme, _)| scheme != "file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(folder: &Path) -> Layout {
+        let node = "n0".parse().expect("valid");
+        Layout::new(folder, &folder.join("checkpoints"), &node)
+    }
+
+    fn of(admitted: u64) -> JobFolder {
+        JobFolder::new("ads/lr".parse().expect("valid"), Sequence(admitted))
+    }
+
+    #[test]
+    fn a_later_job_of_a_name_finds_no_output_of_the_one_before() {
+        let at = tempfile::tempdir().expect("a folder");
+        let (layout, job) = (layout(at.path()), of(7).job);
+        layout.claim(&of(7)).expect("made");
+        for rank in 0..3 {
+            let container = format!("ads/lr/1/{rank}").parse().expect("valid");
+            let made = layout.container_below(&container).make().expect("made");
+            made.write(STDOUT, b"first").expect("written");
+        }
+        layout.claim(&of(7)).expect("the same again");
+        assert_eq!(layout.ranks(&job, Incarnation(1)).len(), 3);
+        layout.claim(&of(90)).expect("made");
+        assert_eq!(layout.ranks(&job, Incarnation(1)), []);
+        let aside = layout.containers().join("ads/lr.7/1/2").join(STDOUT);
+        assert_eq!(fs::read_to_string(aside).expect("read"), "first");
+        assert_eq!(layout.existing_containers().expect("listed"), []);
+    }
+
+    #[test]
+    fn the_folder_of_a_build_without_owners_is_taken_over() {
+        let at = tempfile::tempdir().expect("a folder");
+        let layout = layout(at.path());
+        let container = "ads/lr/1/0".parse().expect("valid");
+        layout.container_below(&container).make().expect("made");
+        layout.claim(&of(7)).expect("made");
+        assert_eq!(layout.ranks(&of(7).job, Incarnation(1)), [Rank(0)]);
+    }
+
+    #[test]
+    fn checkpoints_of_jobs_of_one_name_lie_apart_and_go_apart() {
+        let at = tempfile::tempdir().expect("a folder");
+        let layout = layout(at.path());
+        let make = |job: &JobFolder| layout.checkpoint_below(job, Incarnation(1)).make();
+        for job in [&of(7), &of(90), &of(0)] {
+            make(job).expect("made");
+        }
+        layout.work(&of(7).job).make().expect("made");
+        let root = at.path().join("checkpoints/ads/lr");
+        for way in ["7/1", "90/1", "1", "work"] {
+            assert!(root.join(way).is_dir(), "{way}");
+        }
+        let live = BTreeSet::from([of(90)]);
+        assert_eq!(layout.remove_checkpoints(&live, Duration::from_secs(60)), 0);
+        assert_eq!(layout.remove_checkpoints(&live, Duration::ZERO), 2);
+        assert!(root.join("90/1").is_dir() && root.join("work").is_dir());
+        assert!(!root.join("7").exists() && !root.join("1").exists());
+        assert_eq!(
+            layout.remove_checkpoints(&BTreeSet::new(), Duration::ZERO),
+            1
+        );
+        assert!(root.join("work").is_dir(), "a notebook's files stay");
+    }
 }

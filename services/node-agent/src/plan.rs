@@ -18,7 +18,7 @@ use crate::container::Asked;
 use crate::container_plan::{CodePlan, ContainerPlan, GpuPart, NodeAddress, PythonPlan};
 use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
-use crate::layout::{Layout, MEMBERS, TOKENS, is_stored};
+use crate::layout::{JobFolder, Layout, MEMBERS, TOKENS, is_stored};
 use crate::members::{self, ACK};
 use crate::network;
 use crate::probe::Probe;
@@ -55,9 +55,10 @@ pub fn plan(
     granted.check(spec).map_err(|denied| denied.reason)?;
     let layout = config.layout();
     let directory = absolute(layout.container(container));
-    let checkpoint = absolute(layout.checkpoint(&container.job, container.incarnation));
+    let folder = JobFolder::new(container.job.clone(), job.admitted);
+    let checkpoint = absolute(layout.checkpoint(&folder, container.incarnation));
     let shown = shown(&layout, partition, container);
-    let (resume, stored) = resumed(&layout, container, start);
+    let (resume, stored) = resumed(&layout, &folder, start);
     let gang = gang(config, state, partition, container.rank)?;
     let (network, node_address) =
         reach(config, spec, &granted, &gang, &directory, shown.is_some())?;
@@ -83,6 +84,7 @@ pub fn plan(
     Ok(ContainerPlan {
         container: container.clone(),
         request,
+        admitted: job.admitted,
         argv: launch.argv,
         env,
         image: spec.image.clone(),
@@ -121,13 +123,9 @@ fn reach(
     Ok((network, address))
 }
 
-fn resumed(
-    layout: &Layout,
-    container: &ContainerId,
-    start: &Start,
-) -> (Option<PathBuf>, Option<String>) {
+fn resumed(layout: &Layout, job: &JobFolder, start: &Start) -> (Option<PathBuf>, Option<String>) {
     let uri = start.resumed_from.as_deref();
-    let folder = uri.map(|uri| layout.resumed(&container.job, uri));
+    let folder = uri.map(|uri| layout.resumed(job, uri));
     (folder, uri.filter(|uri| is_stored(uri)).map(str::to_owned))
 }
 

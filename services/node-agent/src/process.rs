@@ -29,7 +29,7 @@ use dormouse_sandbox::supervisor::Supervised;
 
 use crate::config::{AgentConfig, Contain};
 use crate::container_plan::{ContainerPlan, PythonPlan};
-use crate::container_record::ContainerRecords;
+use crate::container_record::{ContainerRecord, ContainerRecords};
 use crate::exec::attached::{Attach, Attached};
 use crate::layout::Layout;
 use crate::preparing::Preparing;
@@ -186,8 +186,8 @@ impl Inner {
     }
 
     fn note(&self, plan: &ContainerPlan) -> Result<(), NotStarted> {
-        let mut mark =
-            crate::container_record::ContainerRecord::new(plan.container.clone(), plan.request);
+        let mark = ContainerRecord::new(plan.container.clone(), plan.request);
+        let mut mark = mark.of(plan.admitted);
         let supervisor = self.supervisor.identity();
         mark.supervised = supervisor.map(Supervised::by_supervisor);
         mark.environment = plan.python.as_ref().map(PythonPlan::name);

@@ -11,7 +11,7 @@ use dormouse_sandbox::folder::Below;
 
 use crate::cache::prune::{self as cache, Old};
 use crate::container_record::ContainerRecords;
-use crate::layout::{Layout, logs_in};
+use crate::layout::{Layout, OWNER, logs_in};
 use crate::usage::used_bytes;
 
 /// Levels above a container's directory: `<tenant>/<name>/<incarnation>`.
@@ -103,7 +103,7 @@ impl Search {
                 let is_over = self.is_old(&child);
                 removed += self.remove(&child, depth - 1);
                 if is_over {
-                    let _ = fs::remove_dir(&child);
+                    remove_empty(&child);
                 }
             } else if self.is_over(&child) {
                 match fs::remove_dir_all(&child) {
@@ -114,6 +114,14 @@ impl Search {
         }
         removed
     }
+}
+
+/// The owner's file goes with the last container.
+fn remove_empty(parent: &Path) {
+    if folders(parent).is_empty() {
+        let _ = fs::remove_file(parent.join(OWNER));
+    }
+    let _ = fs::remove_dir(parent);
 }
 
 fn is_there(path: &Path) -> bool {

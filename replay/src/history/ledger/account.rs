@@ -12,6 +12,8 @@
 //! resize) or *failed* (after a failure or a lost node, which move the start too). Ended tasks are never
 //! redone.
 
+use std::collections::BTreeMap;
+
 use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::Incarnation;
 use dormouse_messages::{Amounts, JobId, Rank};
@@ -129,6 +131,8 @@ pub struct Account {
     has_tasks: bool,
     how: &'static str,
     roles: Vec<Account>,
+    /// What an ended job gave away before another took its name.
+    pub gave: BTreeMap<String, u64>,
 }
 
 enum Lost {

@@ -143,6 +143,7 @@ impl Ledger {
             Event::JobAdmitted(event) => {
                 self.using.entry(tenant_of(&event.job)).or_default();
                 self.live.entry(event.job.clone()).or_default();
+                self.leave_to_the_ended(&event.job);
                 self.follow(&event.job);
             }
             Event::CheckpointSaved(event) => {
@@ -260,6 +261,17 @@ impl Ledger {
         }
         account.end(how, self.window, self.now);
         self.ended.push((id.clone(), account));
+    }
+
+    /// What an ended job of the name gave away is not the new job's.
+    fn leave_to_the_ended(&mut self, id: &JobId) {
+        let Some(gave) = self.gave.remove(id) else {
+            return;
+        };
+        let mut ended = self.ended.iter_mut().rev();
+        if let Some((_, account)) = ended.find(|(job, _)| job == id) {
+            account.gave = gave;
+        }
     }
 
     /// A measured window counts whole, at the time of its report.

@@ -245,9 +245,13 @@ fn table(ledger: Ledger) -> LedgerTable {
 
 fn jobs(ledger: &Ledger, all: &[(&JobId, &Account)]) -> Vec<JobRow> {
     let mut rows = Vec::new();
-    for (id, account) in all {
+    let newest: BTreeMap<&JobId, usize> = (0..).zip(all).map(|(at, (id, _))| (*id, at)).collect();
+    for (at, (id, account)) in (0..).zip(all) {
+        let is_newest = newest.get(id) == Some(&at);
+        let gave = ledger.gave.get(*id).filter(|_| is_newest);
+        let gave = gave.unwrap_or(&account.gave);
         let mut uses = account.uses();
-        if uses.all(|(_, used)| *used == Parts::default()) && !ledger.gave.contains_key(*id) {
+        if uses.all(|(_, used)| *used == Parts::default()) && gave.is_empty() {
             continue;
         }
         let row = |resource: &str, unit: String, each: &dyn Fn(&Amounts) -> u64| {
@@ -265,7 +269,7 @@ fn jobs(ledger: &Ledger, all: &[(&JobId, &Account)]) -> Vec<JobRow> {
             }
         };
         let mut containers = row("containers", "containers_ms".to_owned(), &|_| 1);
-        containers.gave = ledger.gave.get(*id).cloned().unwrap_or_default();
+        containers.gave = gave.clone();
         rows.push(containers);
         let mut demanded = Amounts::new();
         account

@@ -40,6 +40,7 @@ impl Job {
             .filter(|(_, partition)| self.in_place || partition.nodes_here().any(|it| it == node))
             .map(|(incarnation, partition)| (*incarnation, partition.cut(node)));
         Self {
+            admitted: self.admitted,
             kept: self.kept.clone(),
             in_place: self.in_place,
             newest: self.newest,

@@ -276,7 +276,7 @@ impl AgentState {
         }
     }
 
-    fn admitted(&mut self, event: &JobAdmitted) {
+    fn admitted(&mut self, event: &JobAdmitted, sequence: Sequence) {
         let (kept, in_place) = (
             SerializedSpec::packed(&event.spec),
             event.spec.is_in_place(),
@@ -289,6 +289,7 @@ impl AgentState {
             // A node that was lost may still run an ended job of the name.
             Some(_) | None => {
                 let job = Job {
+                    admitted: sequence,
                     kept,
                     in_place,
                     newest: Incarnation::default(),
@@ -388,7 +389,7 @@ impl AgentState {
             }
             Event::TenantGranted(event) => self.grants.granted(event),
             Event::TenantRemoved(event) => self.grants.removed(&event.tenant),
-            Event::JobAdmitted(event) => self.admitted(event),
+            Event::JobAdmitted(event) => self.admitted(event, sequence),
             Event::JobRevised(event) => self.revised(event),
             Event::NodeGpuReconciled(event) => self.reconciled(event),
             Event::PlacementDecided(event) => self.placed(event),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::prelude::*;
 
 use dormouse_agent_core::Adopted;
-use dormouse_messages::ContainerId;
+use dormouse_messages::{ContainerId, Sequence};
 
 use super::{Agent, EVICT_GRACE};
 use crate::blocking::aside_in_time;
@@ -33,10 +33,11 @@ impl Agent {
     fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
         let ended = found.iter().filter(|found| found.status.is_err());
         let looks: Vec<_> = ended
-            .filter(|found| !self.may_have_to_store(&found.container))
-            .filter_map(|found| {
-                let id = found.container.clone();
-                let (mut watch, orders) = (self.watch(&id, true)?, self.orders(&id));
+            .map(|found| self.record(&found.container, found.request))
+            .filter(|mark| !self.may_have_to_store(mark))
+            .filter_map(|mark| {
+                let id = mark.container.clone();
+                let (mut watch, orders) = (self.watch(&mark, true)?, self.orders(&id));
                 Some(async move {
                     let is_coordinator = watch.is_coordinator();
                     let look = aside_in_time(move || watch.look(&orders)).await;
@@ -69,23 +70,25 @@ impl Agent {
         }));
     }
 
-    fn may_have_to_store(&self, id: &ContainerId) -> bool {
-        self.store.is_some()
-            && self
-                .watch(id, true)
-                .is_some_and(|watch| watch.is_coordinator())
+    /// Returns a container's record. One without a record was started by a build that kept none.
+    pub(super) fn record(&self, id: &ContainerId, request: Sequence) -> ContainerRecord {
+        let mark = self.marks.get(id, request);
+        mark.unwrap_or_else(|| ContainerRecord::new(id.clone(), request))
+    }
+
+    fn may_have_to_store(&self, mark: &ContainerRecord) -> bool {
+        self.store.is_some() && self.watch(mark, true).is_some_and(|watch| watch.is_coordinator())
     }
 
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) -> Adopted {
         let id = found.container;
-        let mark = self.marks.get(&id, found.request);
-        let mark = mark.unwrap_or_else(|| ContainerRecord::new(id.clone(), found.request));
+        let mark = self.record(&id, found.request);
         let mut evicting = false;
         let status = match found.status {
             Ok(pid) => {
                 tracing::info!(container = %id, pid, "adopted");
                 self.share_gpus_again(&id);
-                let watch = self.watch(&id, true);
+                let watch = self.watch(&mark, true);
                 let evicted = mark.evicted.clone();
                 let addr = self.container(mark, true, watch, ctx);
                 self.let_go(&id);
@@ -98,9 +101,9 @@ impl Agent {
                 }
                 Ok(pid)
             }
-            Err(exit) if self.may_have_to_store(&id) => {
+            Err(exit) if self.may_have_to_store(&mark) => {
                 // Store the checkpoint before reporting the exit. Until then the container counts as running.
-                let watch = self.watch(&id, true);
+                let watch = self.watch(&mark, true);
                 let exit = exit.with_eviction(mark.evicted.clone());
                 let addr = self.container(mark, true, watch, ctx);
                 addr.do_send(container::Ended(exit));

@@ -14,6 +14,7 @@ use dormouse_agent_core::Stage;
 use super::Agent;
 use crate::blocking::aside;
 use crate::checkpoint_snapshot::retain;
+use crate::layout::JobFolder;
 use crate::prune::prune;
 use crate::rotate::rotate;
 use crate::store::retain::Keep;
@@ -63,7 +64,9 @@ impl Agent {
             return;
         }
         let layout = self.config.layout();
-        let live: BTreeSet<_> = self.core.state().jobs.keys().cloned().collect();
+        let jobs = self.core.state().jobs.iter();
+        let live = jobs.map(|(id, job)| JobFolder::new(id.clone(), job.admitted));
+        let live: BTreeSet<_> = live.collect();
         tokio::task::spawn_blocking(move || {
             let removed = layout.remove_checkpoints(&live, keep);
             if removed > 0 {
@@ -84,16 +87,20 @@ impl Agent {
             .create
             .iter()
             .filter(|it| it.node == self.config.node);
+        let jobs = &self.core.state().jobs;
         let folders: Vec<_> = ours
-            .flat_map(|it| {
-                let checkpoint = layout.checkpoint_below(&it.job, it.incarnation);
-                [layout.container_below(&it.container()), checkpoint]
+            .filter_map(|it| {
+                let job = JobFolder::new(it.job.clone(), jobs.get(&it.job)?.admitted);
+                let checkpoint = layout.checkpoint_below(&job, it.incarnation);
+                Some((job, [layout.container_below(&it.container()), checkpoint]))
             })
             .collect();
         if !folders.is_empty() {
             tokio::spawn(aside(move || {
-                for folder in folders {
-                    let _ = folder.make();
+                for (job, own) in folders {
+                    if layout.claim(&job).is_ok() {
+                        own.iter().for_each(|folder| drop(folder.make()));
+                    }
                 }
             }));
         }
@@ -112,6 +119,7 @@ impl Agent {
         let named = job.resumable.iter().chain(resumed);
         let named = named.filter_map(|uri| uri.rsplit('/').next().map(str::to_owned));
         let named: BTreeSet<String> = named.collect();
+        let folder = JobFolder::new(saved.job.clone(), job.admitted);
         let keep = self.config.keep.checkpoints.max(CHECKPOINTS_RESUMABLE);
         if let Some(store) = &self.store {
             let keep = Keep {
@@ -119,7 +127,7 @@ impl Agent {
                 newest: keep,
                 named: named.clone(),
             };
-            let retained = store.retain(&self.config.layout(), saved.job.clone(), keep);
+            let retained = store.retain(&self.config.layout(), folder.clone(), keep);
             let job = saved.job.clone();
             tokio::spawn(async move {
                 if let Err(error) = retained.outcome().await {
@@ -128,7 +136,7 @@ impl Agent {
             });
         }
         let (below, present) = (
-            self.config.layout().checkpoints_below(&saved.job),
+            self.config.layout().checkpoints_below(&folder),
             saved.incarnation,
         );
         tokio::spawn(aside(move || {

@@ -11,6 +11,7 @@ use super::Agent;
 use crate::config::RuntimeKind;
 use crate::container::Before;
 use crate::container_plan::ContainerPlan;
+use crate::container_record::ContainerRecord;
 use crate::disk_error::of_jobs_folder;
 use crate::jupyter::{self, Follower, Pace, Server, Token};
 use crate::members;
@@ -22,15 +23,25 @@ impl Agent {
         self.spec(id).filter(|spec| jupyter::is_notebook(spec))
     }
 
+    /// Returns the token of a notebook that was started.
     pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Token> {
+        let (_, partition) = self.core.state().partition(id)?;
+        self.notebook_spec(id)?;
+        let request = partition.here.get(&id.rank)?.request?;
+        self.token_of(&self.record(id, request))
+    }
+
+    fn token_of(&self, mark: &ContainerRecord) -> Option<Token> {
+        let id = &mark.container;
         let spec = self.notebook_spec(id)?;
         let granted = self.core.state().grants.of(id.job.tenant());
-        Some(Token::of(spec, granted, self.marks.token(id)))
+        let token = self.marks.token(id, mark.admitted);
+        Some(Token::of(spec, granted, token))
     }
 
     pub(super) fn with_token(&self, id: &ContainerId, mut plan: ContainerPlan) -> ContainerPlan {
         if self.notebook_spec(id).is_some() {
-            jupyter::give(&mut plan.env, self.marks.token(id));
+            jupyter::give(&mut plan.env, self.marks.token(id, plan.admitted));
         }
         plan
     }
@@ -66,13 +77,14 @@ impl Agent {
         token.ok_or_else(|| format!("{container} is no notebook that runs on {node}"))
     }
 
-    pub(super) fn notebook(&self, id: &ContainerId) -> Option<Follower> {
+    pub(super) fn notebook(&self, mark: &ContainerRecord) -> Option<Follower> {
+        let id = &mark.container;
         let spec = self.notebook_spec(id)?;
         let (_, partition) = self.core.state().partition(id)?;
         let server = Server {
             address: members::address(&self.config, self.core.state(), &self.config.node).ok()?,
             port: partition.gang.get(&id.rank)?.port,
-            token: self.notebook_token(id)?,
+            token: self.token_of(mark)?,
         };
         let pace = Pace::of(spec.service.as_ref()?);
         Some(Follower::new(server, pace))

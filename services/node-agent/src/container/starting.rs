@@ -51,7 +51,7 @@ async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Uns
         );
         return Err(Unstarted::Resume(Unreadable::Here(why)));
     };
-    let provided = store.provide(layout, plan.container.job.clone(), uri);
+    let provided = store.provide(layout, plan.folder(), uri);
     provided.outcome().await.map_err(|error| {
         let why = error.to_string();
         Unstarted::Resume(match error {

@@ -48,8 +48,8 @@ impl Container {
         if let Some(storing) = self.storing.take() {
             ctx.cancel_future(storing.waiting);
         }
-        let (job, incarnation) = (self.id.job.clone(), self.id.incarnation);
-        let upload = store.put(layout, job, incarnation, saved.below.clone());
+        let (folder, incarnation) = (self.mark.folder(), self.id.incarnation);
+        let upload = store.put(layout, folder, incarnation, saved.below.clone());
         let stored = upload.outcome().into_actor(self);
         let waiting = ctx.spawn(stored.map(|stored, actor, ctx| actor.stored(stored, ctx)));
         self.storing = Some(Storing {

@@ -7,7 +7,6 @@ use bollard::errors::Error;
 use bollard::query_parameters::CreateContainerOptions;
 
 use dormouse_agent_core::NotStarted;
-use dormouse_messages::ContainerId;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::{EnvValue, Mount};
 
@@ -81,7 +80,14 @@ impl Inner {
         let name = self.name(&plan.container);
         let (prepared, layout) = (plan.clone(), self.layout.clone());
         let own = self.layout.container_below(&plan.container);
-        let work = move || prepare(&layout, &prepared);
+        let marks = self.marks.clone();
+        let work = move || {
+            // An agent that adopts the container finds its checkpoints by the record.
+            marks.change(&prepared.container, prepared.request, |mark| {
+                mark.admitted = prepared.admitted;
+            });
+            prepare(&layout, &prepared)
+        };
         let prepared = self.preparing.prepare(&plan.container, own, work);
         let (env, mounts) = prepared.await?;
         plan.mounts = mounts;
@@ -145,14 +151,14 @@ impl Inner {
 }
 
 fn prepare(layout: &Layout, plan: &ContainerPlan) -> Result<(Vec<String>, Vec<Mount>), NotStarted> {
-    let ContainerId {
-        job, incarnation, ..
-    } = &plan.container;
     let own = layout.container_below(&plan.container);
-    own.make()
+    let claimed = layout.claim(&plan.folder());
+    claimed
+        .and_then(|()| own.make())
         .map_err(|error| of_jobs_folder("cannot create", &own, &error))?;
     code::give(layout, plan)?;
-    let folders = [own.clone(), layout.checkpoint_below(job, *incarnation)];
+    let checkpoint = layout.checkpoint_below(&plan.folder(), plan.container.incarnation);
+    let folders = [own.clone(), checkpoint];
     for folder in folders {
         let made = folder.make();
         let made = made.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;

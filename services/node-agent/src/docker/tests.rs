@@ -19,6 +19,7 @@ use super::starting::refused;
 use super::*;
 use crate::container::{Container, Ended, Evict, Note, Readiness, Start, Stop, What};
 use crate::container_record::ContainerRecord;
+use crate::layout::JobFolder;
 use crate::watch::{Watch, Watched};
 
 #[derive(Debug, Default)]
@@ -172,8 +173,10 @@ fn node(
 
 fn plan(config: &AgentConfig) -> ContainerPlan {
     let container: ContainerId = "ads/lr/1/0".parse().expect("an id");
+    let folder = JobFolder::new(container.job.clone(), Sequence(1));
     ContainerPlan {
         request: Sequence(7),
+        admitted: Sequence(1),
         argv: vec!["/bin/true".to_owned()],
         env: BTreeMap::new(),
         image: None,
@@ -187,9 +190,7 @@ fn plan(config: &AgentConfig) -> ContainerPlan {
         gpu_part: None,
         gpus: Vec::new(),
         directory: config.layout().container(&container),
-        checkpoint: config
-            .layout()
-            .checkpoint(&container.job, container.incarnation),
+        checkpoint: config.layout().checkpoint(&folder, container.incarnation),
         resume: None,
         stored: None,
         members: None,
@@ -340,7 +341,9 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
     let plan = plan(&config);
     let id = plan.container.clone();
     let watch = Watch::new(
-        config.layout().checkpoint_below(&id.job, id.incarnation),
+        config
+            .layout()
+            .checkpoint_below(&plan.folder(), id.incarnation),
         config.layout().container_below(&id),
     );
     let (told, mut notes) = mpsc::unbounded_channel();

@@ -63,7 +63,7 @@ pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), Not
     };
     let what = "cannot be given to its tenant's user:";
     give().map_err(|error| of_jobs_folder(what, &own, &error))?;
-    let checkpoint = layout.checkpoint_below(job, *incarnation);
+    let checkpoint = layout.checkpoint_below(&plan.folder(), *incarnation);
     let given = checkpoint.open().and_then(|folder| folder.give(user));
     given.map_err(|error| of_jobs_folder(what, &checkpoint, &error))?;
     if plan.work.is_none() {
@@ -95,7 +95,7 @@ pub fn sandbox(
         job, incarnation, ..
     } = &plan.container;
     let directory = layout.container_below(&plan.container);
-    let checkpoint = layout.checkpoint_below(job, *incarnation);
+    let checkpoint = layout.checkpoint_below(&plan.folder(), *incarnation);
     let mut own = vec![shown(&checkpoint, &plan.checkpoint, false)];
     let tmp = directory.join(TMP);
     let temporary = TMP_TARGETS.map(|target| shown(&tmp, Path::new(target), false));

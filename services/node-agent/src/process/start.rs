@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use dormouse_agent_core::NotStarted;
+use dormouse_messages::Resource;
 use dormouse_messages::job::Mount;
-use dormouse_messages::{ContainerId, Resource};
 use dormouse_sandbox::protocol::{Demand, Orders, Program};
 
 use super::{Inner, sandboxed};
@@ -66,10 +66,8 @@ impl Inner {
             make_directory(&self.layout, plan)?;
             code::give(&self.layout, plan)?;
         }
-        let ContainerId {
-            job, incarnation, ..
-        } = &plan.container;
-        let checkpoint = self.layout.checkpoint_below(job, *incarnation);
+        let incarnation = plan.container.incarnation;
+        let checkpoint = self.layout.checkpoint_below(&plan.folder(), incarnation);
         checkpoint.make().map_err(|error| {
             let what = "cannot create the checkpoint directory";
             of_jobs_folder(what, &checkpoint, &error)
@@ -161,6 +159,7 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
     let directory = &plan.directory;
     let below = layout.container_below(&plan.container);
     let make = || {
+        layout.claim(&plan.folder())?;
         let folder = below.make()?;
         // Another log's output, or a lost start's.
         if folder.names()?.is_empty() {

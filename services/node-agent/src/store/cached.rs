@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use dormouse_messages::JobId;
 use dormouse_sandbox::folder::Below;
 use dormouse_sandbox::procfs::boot_id;
 
 use super::Name;
 use crate::checkpoint_snapshot;
-use crate::layout::Layout;
+use crate::layout::{JobFolder, Layout};
 
 const BOOT_BYTES: u64 = 256;
 
 /// Returns the local folder of a stored checkpoint.
-pub(super) fn place(layout: &Layout, job: &JobId, name: &Name) -> Below {
+pub(super) fn place(layout: &Layout, job: &JobFolder, name: &Name) -> Below {
     layout.checkpoints_below(job).join(name.to_string())
 }
 

@@ -22,7 +22,7 @@ use super::manifest::{Described, MOST_BYTES, Manifest};
 use super::{Name, Store, StoreError, Task, blocking, cached, digest, hexadecimal};
 use crate::checkpoint_snapshot;
 use crate::code::tree::Tree;
-use crate::layout::Layout;
+use crate::layout::{JobFolder, Layout};
 
 const PIECE_BYTES: u64 = 8 << 20;
 const PIECES_UNDER_WAY: usize = 4;
@@ -31,10 +31,10 @@ const FILES_UNDER_WAY: usize = 8;
 impl Store {
     /// Provides the checkpoint `uri` on this node.
     #[must_use]
-    pub fn provide(&self, layout: Layout, job: JobId, uri: String) -> Task<()> {
+    pub fn provide(&self, layout: Layout, job: JobFolder, uri: String) -> Task<()> {
         let store = self.clone();
         self.spawn(async move {
-            let name = store.named(&job, &uri)?;
+            let (stored, name) = store.named(&job, &uri)?;
             let place = cached::place(&layout, &job, &name);
             let turn = store.turn(&place.path());
             let _alone = turn.lock().await;
@@ -44,7 +44,7 @@ impl Store {
             }
             let fetch = Fetch {
                 store: &store,
-                folder: store.folder(&job, &name),
+                folder: store.folder(&stored, &name),
                 uri,
                 name,
             };
@@ -95,8 +95,8 @@ impl Fetch<'_> {
         Ok(manifest)
     }
 
-    async fn all(&self, layout: &Layout, job: &JobId, place: &Below) -> Result<(), StoreError> {
-        let manifest = self.manifest(job).await?;
+    async fn all(&self, layout: &Layout, job: &JobFolder, place: &Below) -> Result<(), StoreError> {
+        let manifest = self.manifest(&job.job).await?;
         let below = layout.checkpoints_below(job);
         let unfinished = format!(".{}", self.name);
         let new = below.join(&unfinished);

@@ -1,7 +1,7 @@
 //! Checkpoints in an object store, for clusters without a shared file system.
 //!
 //! ```text
-//! s3://bucket/prefix/<tenant>/<name>/<incarnation>-<SHA-256 of the manifest>/
+//! s3://bucket/prefix/<tenant>/<name>/<admitted>/<incarnation>-<SHA-256 of the manifest>/
 //!     files/<path>        the job's files
 //!     manifest.json       written last: each file with its size and digest
 //! ```
@@ -35,7 +35,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use dormouse_bucket::{BucketSettings, SettingsError};
-use dormouse_messages::{Incarnation, JobId};
+use dormouse_messages::Incarnation;
+
+use crate::layout::JobFolder;
 
 const MANIFEST: &str = "manifest.json";
 const FILES: &str = "files";
@@ -191,29 +193,34 @@ impl Store {
 
     /// Returns the checkpoint's URI on the log.
     #[must_use]
-    pub fn uri(&self, job: &JobId, name: &Name) -> String {
+    pub fn uri(&self, job: &JobFolder, name: &Name) -> String {
         format!("{}/{job}/{name}", self.url)
     }
 
-    /// Parses a URI of this store and job.
+    /// Parses a URI of this store and job, also one of a build without the level of the admission.
     ///
     /// # Errors
     /// If the URI belongs to another store or job.
-    pub fn named(&self, job: &JobId, uri: &str) -> Result<Name, StoreError> {
+    pub fn named(&self, job: &JobFolder, uri: &str) -> Result<(JobFolder, Name), StoreError> {
         let name = uri.rsplit('/').next().and_then(Name::parse);
-        let name = name.filter(|name| self.uri(job, name) == uri);
-        name.ok_or_else(|| StoreError::Elsewhere {
+        let named = name.and_then(|name| {
+            let mut folders = [job.clone(), job.without_level()].into_iter();
+            let folder = folders.find(|folder| self.uri(folder, &name) == uri)?;
+            Some((folder, name))
+        });
+        named.ok_or_else(|| StoreError::Elsewhere {
             uri: uri.to_owned(),
             url: self.url.clone(),
         })
     }
 
-    fn of_job(&self, job: &JobId) -> Path {
-        let steps = job.as_str().split('/');
+    fn of_job(&self, job: &JobFolder) -> Path {
+        let way = job.to_string();
+        let steps = way.split('/');
         steps.fold(self.prefix.clone(), |at, step| at.join(step))
     }
 
-    fn folder(&self, job: &JobId, name: &Name) -> Path {
+    fn folder(&self, job: &JobFolder, name: &Name) -> Path {
         self.of_job(job).join(name.to_string())
     }
 

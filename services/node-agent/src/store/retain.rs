@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use dormouse_messages::{Incarnation, JobId};
+use dormouse_messages::Incarnation;
 use dormouse_sandbox::folder::Below;
 
 use super::{Name, Store, StoreError, Task, blocking, cached};
-use crate::layout::Layout;
+use crate::layout::{JobFolder, Layout};
 
 /// The checkpoints of a job to keep.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Store {
     /// Removes a job's unneeded checkpoints from the store and the cache. Returns the number removed from the
     /// store.
     #[must_use]
-    pub fn retain(&self, layout: &Layout, job: JobId, keep: Keep) -> Task<usize> {
+    pub fn retain(&self, layout: &Layout, job: JobFolder, keep: Keep) -> Task<usize> {
         let (store, below) = (self.clone(), layout.checkpoints_below(&job));
         self.spawn(async move {
             let removed = store.remove_old(&below, &job, &keep).await?;
@@ -45,7 +45,7 @@ impl Store {
     async fn remove_old(
         &self,
         below: &Below,
-        job: &JobId,
+        job: &JobFolder,
         keep: &Keep,
     ) -> Result<usize, StoreError> {
         // Excludes a concurrent upload, which skips files that exist.
@@ -84,7 +84,7 @@ impl Store {
         Ok(old.len())
     }
 
-    async fn remove(&self, job: &JobId, name: &Name) -> Result<(), StoreError> {
+    async fn remove(&self, job: &JobFolder, name: &Name) -> Result<(), StoreError> {
         let folder = self.folder(job, name);
         match self.objects.delete(&Self::manifest(&folder)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}

@@ -15,12 +15,12 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipart};
 use sha2::{Digest, Sha256};
 
-use dormouse_messages::{Incarnation, JobId};
+use dormouse_messages::Incarnation;
 use dormouse_sandbox::folder::Below;
 
 use super::manifest::{Described, Manifest, open};
 use super::{Name, Store, StoreError, Task, blocking, cached, digest, hexadecimal};
-use crate::layout::Layout;
+use crate::layout::{JobFolder, Layout};
 
 const PART_BYTES: u64 = 8 << 20;
 /// S3's limit on parts per object, with a margin.
@@ -40,7 +40,7 @@ impl Store {
     pub fn put(
         &self,
         layout: Layout,
-        job: JobId,
+        job: JobFolder,
         incarnation: Incarnation,
         folder: Below,
     ) -> Task<String> {
@@ -51,13 +51,13 @@ impl Store {
     async fn upload(
         &self,
         layout: &Layout,
-        job: &JobId,
+        job: &JobFolder,
         incarnation: Incarnation,
         folder: Below,
     ) -> Result<String, StoreError> {
         let turn = self.turn(&layout.checkpoints_below(job).path());
         let _alone = turn.lock().await;
-        let (of, from) = (job.clone(), folder.clone());
+        let (of, from) = (job.job.clone(), folder.clone());
         let manifest = blocking(move || {
             Manifest::of(&of, incarnation, &from)
                 .map_err(|error| StoreError::disk("cannot read", &from.path(), &error))

@@ -183,7 +183,7 @@ fn a_requested_checkpoint_is_saved_before_the_exit() {
         _ => None,
     });
     assert_eq!((saved.step, saved.bytes), (42, 5));
-    let expected = format!("file://{}/checkpoints/ads/lr/1.1", folder.path().display());
+    let expected = format!("file://{}/1.1", checkpoints(folder.path()).display());
     assert_eq!(saved.uri, expected);
 
     let agent = Running::start(&log, config(folder.path()), false);
@@ -191,7 +191,7 @@ fn a_requested_checkpoint_is_saved_before_the_exit() {
     log.append(start(2, Some(&saved.uri)));
     log.wait_started(&id(2, 0));
     let logs = logs_path(folder.path(), &id(2, 0)).expect("logs");
-    let expected = format!("from {}/checkpoints/ads/lr/1.1\n", folder.path().display());
+    let expected = format!("from {}/1.1\n", checkpoints(folder.path()).display());
     let until = Instant::now() + Duration::from_secs(5);
     while fs::read_to_string(&logs.stdout).unwrap_or_default() != expected {
         assert!(Instant::now() < until);

@@ -24,6 +24,7 @@ use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
 use dormouse_node_agent::exec::attached::Attach;
+use dormouse_node_agent::layout::JobFolder;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::ContainerDriver;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
@@ -215,7 +216,8 @@ impl Node {
     fn plan(&self, container: ContainerId, script: &str, user: User) -> ContainerPlan {
         let layout = self.config.layout();
         let absolute = |path: PathBuf| std::path::absolute(path).expect("a path");
-        let checkpoint = absolute(layout.checkpoint(&container.job, container.incarnation));
+        let folder = JobFolder::new(container.job.clone(), Sequence(1));
+        let checkpoint = absolute(layout.checkpoint(&folder, container.incarnation));
         let mut env = self.env.clone();
         let folder = EnvValue::Plain(checkpoint.display().to_string());
         env.insert("DORMOUSE_CHECKPOINT_DIR".to_owned(), folder);
@@ -223,6 +225,7 @@ impl Node {
         env.insert("OWN_PORT".to_owned(), port);
         ContainerPlan {
             request: Sequence(1),
+            admitted: Sequence(1),
             argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
             env,
             image: None,

@@ -11,6 +11,7 @@ use bollard::query_parameters::{CreateContainerOptions, InspectContainerOptions}
 use dormouse_messages::events::{Acknowledged, ResizeCause};
 use dormouse_messages::job::{CheckpointMode, JobSpec, Mount};
 use dormouse_messages::{ContainerId, Event, Incarnation, Sequence};
+use dormouse_node_agent::layout::JobFolder;
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -204,13 +205,14 @@ fn one_that_was_created_and_never_started_is_started_once() {
     }
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
     let config = config(folder.path(), "created");
-    log.append(admitted(sh(
+    let admitted = log.append(admitted(sh(
         "echo started >>$DORMOUSE_CHECKPOINT_DIR/starts",
     )));
     log.append(placed(1, 1));
     let request = log.append(start(1, None));
     // The agent died between create and start.
-    let checkpoint = config.layout().checkpoint(&job(), Incarnation(1));
+    let own = JobFolder::new(job(), admitted);
+    let checkpoint = config.layout().checkpoint(&own, Incarnation(1));
     fs::create_dir_all(&checkpoint).expect("made");
     create(&config, &id(1, 0), request, &checkpoint);
     let agent = Running::start(&log, config.clone(), false);

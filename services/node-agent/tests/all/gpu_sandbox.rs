@@ -19,7 +19,7 @@ use dormouse_node_agent::config::{Contain, GPU_LIBRARY};
 use dormouse_node_agent::container_plan::{ContainerPlan, GpuPart};
 use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
-use dormouse_node_agent::layout::TOKENS;
+use dormouse_node_agent::layout::{JobFolder, TOKENS};
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::ContainerDriver;
 use dormouse_sandbox::folder::User;
@@ -131,9 +131,11 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
     let layout = config.layout();
     let absolute = |path: PathBuf| std::path::absolute(path).expect("a path");
     let directory = absolute(layout.container(&id));
+    let folder = JobFolder::new(id.job.clone(), Sequence(1));
     let shown = driver.display().to_string();
     let plan = ContainerPlan {
         request: Sequence(1),
+        admitted: Sequence(1),
         argv: ["/usr/bin/python3", "-c", PROGRAM]
             .map(str::to_owned)
             .into(),
@@ -156,7 +158,7 @@ async fn held_within_walls(kind: RuntimeKind, uid: u32) {
         gpu_part: Some(part),
         gpus: vec![],
         directory: directory.clone(),
-        checkpoint: absolute(layout.checkpoint(&id.job, id.incarnation)),
+        checkpoint: absolute(layout.checkpoint(&folder, id.incarnation)),
         resume: None,
         stored: None,
         members: None,

@@ -17,6 +17,7 @@ use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::container_plan::ContainerPlan;
 use dormouse_node_agent::container_record::ContainerRecords;
+use dormouse_node_agent::layout::JobFolder;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::{ContainerDriver, RuntimeError};
 use dormouse_sandbox::folder::User;
@@ -131,6 +132,7 @@ impl Node {
         let container: ContainerId = format!("mal/job/{}/0", self.starts).parse().expect("valid");
         let layout = self.config.layout();
         let absolute = |path: PathBuf| std::path::absolute(path).expect("a path");
+        let folder = JobFolder::new(container.job.clone(), Sequence(1));
         let mounts = mounts.iter().map(|(source, target)| Mount {
             source: self.path(source).display().to_string(),
             target: (*target).to_owned(),
@@ -138,6 +140,7 @@ impl Node {
         });
         ContainerPlan {
             request: Sequence(1),
+            admitted: Sequence(1),
             argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
             env: Default::default(),
             image: None,
@@ -154,7 +157,7 @@ impl Node {
             gpu_part: None,
             gpus: vec![],
             directory: absolute(layout.container(&container)),
-            checkpoint: absolute(layout.checkpoint(&container.job, container.incarnation)),
+            checkpoint: absolute(layout.checkpoint(&folder, container.incarnation)),
             resume: None,
             stored: None,
             members: None,

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use dormouse_messages::Event;
-use dormouse_messages::events::{CheckpointSaved, NodeFault, TenantGranted};
+use dormouse_messages::events::{CheckpointSaved, JobCompleted, NodeFault, TenantGranted};
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::{CheckpointMode, JobSpec};
+use dormouse_messages::{Event, Incarnation, Rank};
 use dormouse_node_agent::{AgentConfig, LogBounds, log_parts, logs_path};
 
 fn config(folder: &Path) -> AgentConfig {
@@ -80,6 +80,54 @@ fn a_checkpoint_that_cannot_be_read_is_said_and_costs_the_job_nothing() {
     agent.stop().expect("left in order");
 }
 
+/// Fails if it finds anything of another job; rank 1 only prints.
+const ALONE: &str = r#"
+echo "rank $DORMOUSE_RANK of $1"
+[ "$DORMOUSE_RANK" = 0 ] || exit 0
+[ -z "$(ls -A $DORMOUSE_CHECKPOINT_DIR)" ] && [ ! -e "$DORMOUSE_PROGRESS" ] || exit 9
+echo "{\"step\":$1,\"bytes\":1}" >$DORMOUSE_CHECKPOINT_DIR/new
+mv $DORMOUSE_CHECKPOINT_DIR/new $DORMOUSE_CHECKPOINT_DIR/checkpoint.json
+echo "{\"step\":$1}" >$DORMOUSE_PROGRESS"#;
+
+#[test]
+fn a_later_job_of_a_name_finds_nothing_of_the_one_before() {
+    let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
+    let config = config(folder.path());
+    let layout = config.layout();
+    let agent = Running::start(&log, config, false);
+    let run = |step: &str, ranks: u32| {
+        let mut spec = sh(ALONE);
+        spec.command
+            .start
+            .extend(["job".to_owned(), step.to_owned()]);
+        let admitted = log.append(admitted(spec));
+        log.append(placed(1, ranks));
+        log.append(start(1, None));
+        let exits = || log.count(|event| matches!(event, Event::ContainerExited(_)));
+        let all = exits() + ranks as usize;
+        until("every container exits", || exits() == all);
+        let saved = saved(&log, step.parse().expect("a step"));
+        log.append(JobCompleted {
+            job: job(),
+            reason: String::new(),
+            attempts: 0,
+            basis: None,
+        });
+        (admitted, saved.uri)
+    };
+    let (first, first_uri) = run("1", 2);
+    assert_eq!(layout.ranks(&job(), Incarnation(1)), [Rank(0), Rank(1)]);
+    let (second, second_uri) = run("2", 1);
+    let place = |admitted| format!("/checkpoints/ads/lr/{admitted}/1.1");
+    assert!(first_uri.ends_with(&place(first)), "{first_uri}");
+    assert!(second_uri.ends_with(&place(second)), "{second_uri}");
+    assert_eq!(layout.ranks(&job(), Incarnation(1)), [Rank(0)]);
+    let logs = logs_path(folder.path(), &id(1, 0)).expect("logs");
+    let printed = fs::read_to_string(logs.stdout).expect("read");
+    assert_eq!(printed, "rank 0 of 2\n");
+    agent.stop().expect("left in order");
+}
+
 #[test]
 fn old_checkpoints_go_and_the_newest_stay() {
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
@@ -98,7 +146,7 @@ while :; do sleep 0.02; done"#)));
     }
     let until = Instant::now() + Duration::from_secs(5);
     let kept = || {
-        let entries = fs::read_dir(folder.path().join("checkpoints/ads/lr")).expect("read");
+        let entries = fs::read_dir(checkpoints(folder.path())).expect("read");
         let names = entries.flatten().map(|entry| entry.file_name());
         let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
         names.sort();

@@ -47,6 +47,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
     let container = id(incarnation, 0);
     ContainerPlan {
         request: Sequence(u64::from(incarnation)),
+        admitted: Sequence(1),
         argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
         env: BTreeMap::new(),
         image: None,
@@ -62,7 +63,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
         directory: config.layout().container(&container),
         checkpoint: config
             .layout()
-            .checkpoint(&container.job, container.incarnation),
+            .checkpoint(&job_folder(), container.incarnation),
         resume: None,
         stored: None,
         members: None,

@@ -13,6 +13,8 @@ impl ClusterState {
                 self.wait(&event.outcome.waiting);
                 self.decided(event.basis.as_ref());
             }
+            // The job may have ended meanwhile, and a later one may take its name.
+            OptimizerEvent::JobSpeedFitted(event) if self.job(&event.job).is_none() => {}
             OptimizerEvent::JobSpeedFitted(event) => self.speeds.fitted(event),
             OptimizerEvent::StartsForecast(event) => self.forecast_asof = event.asof,
         }

@@ -190,6 +190,8 @@ impl Queues {
             return;
         };
         self.tenants.entry(tenant).or_default();
+        // Another job of the name, which may complete.
+        self.failed.retain(|id| *id != event.job);
         let wanted = &event.spec.depends_on;
         let failed = wanted.iter().find(|id| self.failed.contains(id));
         let unmet: BTreeSet<JobId> = wanted

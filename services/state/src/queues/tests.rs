@@ -1,6 +1,6 @@
 //! Tests of the queues.
 
-use dormouse_messages::events::{JobCancelled, NodeDrained, NodeRemoved, NodeRestored};
+use dormouse_messages::events::{JobCancelled, JobFailed, NodeDrained, NodeRemoved, NodeRestored};
 use dormouse_messages::{Body, Event, Fold};
 
 use super::*;
@@ -166,4 +166,43 @@ fn a_node_whose_removal_came_while_it_was_in_use_is_used_again_when_it_is_restor
     assert!(fold(&history).total.is_empty());
     history.push(NodeRestored { node: node("n0") });
     assert_eq!(fold(&history).total.to_string(), "cpu=8,memory=32Gi");
+}
+
+/// The name of an ended job is free again after some time.
+#[test]
+fn a_later_job_of_a_failed_jobs_name_fails_no_dependents() {
+    let mut history = History::default();
+    history.submit("ads/a").release("ads/a").push(JobFailed {
+        job: job("ads/a"),
+        reason: "it exited with 1".to_owned(),
+        attempts: 3,
+        basis: None,
+    });
+    let depends = |history: &mut History, id: &str| {
+        history.submit(id);
+        let last = history.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::JobAdmitted(event)) = &mut last.envelope.body {
+            event.spec.depends_on.push(job("ads/a"));
+        }
+    };
+    depends(&mut history, "ads/b");
+    let stand = |history: &History, id: &str| fold(history).jobs[&job(id)].stand.clone();
+    let before = stand(&history, "ads/b");
+    assert!(
+        matches!(before, Stand::DependencyFailed { .. }),
+        "{before:?}"
+    );
+    history.submit("ads/a");
+    depends(&mut history, "ads/c");
+    let held = stand(&history, "ads/c");
+    assert!(
+        matches!(&held, Stand::Held { unmet } if unmet.len() == 1),
+        "{held:?}"
+    );
+    history.release("ads/a").complete("ads/a");
+    depends(&mut history, "ads/d");
+    for id in ["ads/c", "ads/d"] {
+        let free = stand(&history, id);
+        assert!(matches!(free, Stand::Queued { .. }), "{id}: {free:?}");
+    }
 }

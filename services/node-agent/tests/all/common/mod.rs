@@ -3,7 +3,7 @@
 mod fake_log;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use dormouse_messages::{
 };
 use dormouse_node_agent::code::CodeSource;
 use dormouse_node_agent::exec::{ExecAsked, Execs};
+use dormouse_node_agent::layout::JobFolder;
 use dormouse_node_agent::store::Store;
 use dormouse_node_agent::wire::{Lease, Wires};
 use dormouse_node_agent::{AgentConfig, AgentError, logs_path, run_wired};
@@ -75,6 +76,19 @@ pub fn local(
 
 pub fn job() -> JobId {
     "ads/lr".parse().expect("valid")
+}
+
+/// The folder of the job admitted first, for tests without a log.
+pub fn job_folder() -> JobFolder {
+    JobFolder::new(job(), Sequence(1))
+}
+
+/// The folder of checkpoints of the one job that a log has admitted.
+pub fn checkpoints(folder: &Path) -> PathBuf {
+    let found = std::fs::read_dir(folder.join("checkpoints/ads/lr")).expect("read");
+    let found: Vec<_> = found.flatten().map(|it| it.path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
 }
 
 pub fn id(incarnation: u32, rank: u32) -> ContainerId {

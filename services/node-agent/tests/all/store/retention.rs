@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::{Node, in_memory, runtime};
-use crate::common::{NODE, job};
+use crate::common::{NODE, job_folder};
 use dormouse_messages::Incarnation;
 use dormouse_node_agent::store::retain::Keep;
 
@@ -14,11 +14,11 @@ fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_incarnatio
     let (store, objects) = in_memory(&runtime);
     let layout = node.config().layout();
     let put = |incarnation: u32, step: u32| {
-        let below = layout.checkpoint_below(&job(), Incarnation(incarnation));
+        let below = layout.checkpoint_below(&job_folder(), Incarnation(incarnation));
         below.make().expect("made");
         let text = format!("{{\"step\":{step}}}");
         fs::write(below.path().join("checkpoint.json"), text).expect("written");
-        let put = store.put(layout.clone(), job(), Incarnation(incarnation), below);
+        let put = store.put(layout.clone(), job_folder(), Incarnation(incarnation), below);
         let uri = runtime.block_on(put.outcome()).expect("stored");
         // The store's times order the checkpoints.
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -38,11 +38,11 @@ fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_incarnatio
         newest: 2,
         named: BTreeSet::from([name(&uris[0])]),
     };
-    let removed = runtime.block_on(store.retain(&layout, job(), keep).outcome());
+    let removed = runtime.block_on(store.retain(&layout, job_folder(), keep).outcome());
     let left: BTreeSet<_> = objects
         .paths()
         .iter()
-        .filter_map(|path| path.split('/').nth(4).map(str::to_owned))
+        .filter_map(|path| path.split('/').nth(5).map(str::to_owned))
         .collect();
     let expected: BTreeSet<_> = [0, 3, 4, 5, 6].map(|index| name(&uris[index])).into();
     assert_eq!(left, expected);
