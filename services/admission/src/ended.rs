@@ -142,7 +142,7 @@ mod tests {
             sha256: String::new(),
             raw: raw.to_owned(),
             raw_encoding: RawEncoding::Utf8,
-            published_at: None,
+            published_at: Timestamp::default(),
             by: None,
         }
     }

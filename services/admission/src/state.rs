@@ -59,7 +59,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 21;
+    const VERSION: u32 = 22;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = self.queues.fold(recorded) else {

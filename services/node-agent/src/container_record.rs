@@ -36,8 +36,7 @@ const HASH_DIGITS: usize = 64;
 pub struct ContainerRecord {
     pub container: ContainerId,
     pub request: Sequence,
-    /// The admission of its job, which names its folder of checkpoints. 0 if an older build started it.
-    #[serde(default)]
+    /// The admission of its job, which names its folder of checkpoints.
     pub admitted: Sequence,
     /// The supervisor that holds the container.
     pub supervised: Option<Supervised>,

@@ -40,12 +40,8 @@ pub const SETTINGS: &str = "jupyter_server_config.json";
 /// Derives the token of a notebook whose job has no token.
 #[must_use]
 pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId, admitted: Sequence) -> String {
-    let name = match admitted {
-        // Started by an older build.
-        Sequence(0) => format!("notebook/{container}"),
-        // A later notebook of the name has another token.
-        admitted => format!("notebook/{container}@{admitted}"),
-    };
+    // A later notebook of the name has another token.
+    let name = format!("notebook/{container}@{admitted}");
     let hash = blake3::keyed_hash(key, name.as_bytes());
     hash.to_hex().to_string()
 }

@@ -67,7 +67,7 @@ static CLAIMS: Mutex<()> = Mutex::new(());
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobFolder {
     pub job: JobId,
-    /// The sequence of `job.admitted`. 0 for the folders of builds that had no level for it.
+    /// The sequence of `job.admitted`.
     pub admitted: Sequence,
 }
 
@@ -77,20 +77,11 @@ impl JobFolder {
     pub const fn new(job: JobId, admitted: Sequence) -> Self {
         Self { job, admitted }
     }
-
-    /// Returns the folder of a build that had no level for the admission.
-    #[must_use]
-    pub fn without_level(&self) -> Self {
-        Self::new(self.job.clone(), Sequence(0))
-    }
 }
 
 impl fmt::Display for JobFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.admitted {
-            Sequence(0) => write!(f, "{}", self.job),
-            admitted => write!(f, "{}/{admitted}", self.job),
-        }
+        write!(f, "{}/{}", self.job, self.admitted)
     }
 }
 
@@ -221,8 +212,7 @@ impl Layout {
     }
 
     /// Makes the folder of a job's containers. The folder of an earlier job of the name goes aside, so that
-    /// nobody takes its output and results for the new job's; pruning removes it. A folder without an owner
-    /// is an older build's, and taken over. Blocking.
+    /// nobody takes its output and results for the new job's; pruning removes it. Blocking.
     ///
     /// # Errors
     /// Disk errors.
@@ -300,14 +290,12 @@ impl Layout {
             let Ok(entries) = below.open().and_then(|folder| folder.entries()) else {
                 continue;
             };
-            let is_lived_in = live.iter().any(|folder| folder.job == job);
             let folders = entries.iter().filter(|(_, entry)| entry.is_folder);
-            for (name, entry) in folders.filter(|(name, _)| name != WORK) {
-                let is_live = match name.parse().map(Sequence) {
-                    Ok(admitted) => live.contains(&JobFolder::new(job.clone(), admitted)),
-                    // A sealed checkpoint of an older build.
-                    Err(_) => is_lived_in,
+            for (name, entry) in folders {
+                let Ok(admitted) = name.parse().map(Sequence) else {
+                    continue;
                 };
+                let is_live = live.contains(&JobFolder::new(job.clone(), admitted));
                 let own = below.join(name);
                 if !is_live && is_old(entry, keep) && is_old_within(&own, keep) {
                     removed += usize::from(fs::remove_dir_all(own.path()).is_ok());
@@ -491,17 +479,6 @@ mod tests {
         assert_eq!(layout.ranks(&job, Incarnation(1)), []);
         let aside = layout.containers().join("ads/lr.7/1/2").join(STDOUT);
         assert_eq!(fs::read_to_string(aside).expect("read"), "first");
-        assert_eq!(layout.existing_containers().expect("listed"), []);
-    }
-
-    #[test]
-    fn the_folder_of_a_build_without_owners_is_taken_over() {
-        let at = tempfile::tempdir().expect("a folder");
-        let layout = layout(at.path());
-        let container = "ads/lr/1/0".parse().expect("valid");
-        layout.container_below(&container).make().expect("made");
-        layout.claim(&of(7)).expect("made");
-        assert_eq!(layout.ranks(&of(7).job, Incarnation(1)), [Rank(0)]);
     }
 
     #[test]
@@ -509,19 +486,19 @@ mod tests {
         let at = tempfile::tempdir().expect("a folder");
         let layout = layout(at.path());
         let make = |job: &JobFolder| layout.checkpoint_below(job, Incarnation(1)).make();
-        for job in [&of(7), &of(90), &of(0)] {
+        for job in [&of(7), &of(90)] {
             make(job).expect("made");
         }
         layout.work(&of(7).job).make().expect("made");
         let root = at.path().join("checkpoints/ads/lr");
-        for way in ["7/1", "90/1", "1", "work"] {
+        for way in ["7/1", "90/1", "work"] {
             assert!(root.join(way).is_dir(), "{way}");
         }
         let live = BTreeSet::from([of(90)]);
         assert_eq!(layout.remove_checkpoints(&live, Duration::from_secs(60)), 0);
-        assert_eq!(layout.remove_checkpoints(&live, Duration::ZERO), 2);
+        assert_eq!(layout.remove_checkpoints(&live, Duration::ZERO), 1);
         assert!(root.join("90/1").is_dir() && root.join("work").is_dir());
-        assert!(!root.join("7").exists() && !root.join("1").exists());
+        assert!(!root.join("7").exists());
         assert_eq!(
             layout.remove_checkpoints(&BTreeSet::new(), Duration::ZERO),
             1

@@ -366,11 +366,16 @@ fn fifty_allocations_come_and_go() {
             cancel_under(&slurm, &cluster, &names[1]);
             cancelled += 1;
         }
-        poll("both ends", LONG, || (ended().len() == 2 * round).then_some(()));
+        poll("both ends", LONG, || {
+            (ended().len() == 2 * round).then_some(())
+        });
         poll("idle allocations go back", LONG, || {
             allocations(&cluster).is_empty().then_some(())
         });
-        eprintln!("{} allocations, {cancelled} cancelled", granted(&cluster).len());
+        eprintln!(
+            "{} allocations, {cancelled} cancelled",
+            granted(&cluster).len()
+        );
     }
     let mut jobs = ended();
     jobs.sort_unstable();

@@ -70,14 +70,21 @@ impl Agent {
         }));
     }
 
-    /// Returns a container's record. One without a record was started by a build that kept none.
+    /// Returns a container's record, or a new one if the disk lost the record.
     pub(super) fn record(&self, id: &ContainerId, request: Sequence) -> ContainerRecord {
         let mark = self.marks.get(id, request);
-        mark.unwrap_or_else(|| ContainerRecord::new(id.clone(), request))
+        mark.unwrap_or_else(|| {
+            let job = self.core.state().jobs.get(&id.job);
+            let admitted = job.map(|job| job.admitted).unwrap_or_default();
+            ContainerRecord::new(id.clone(), request).of(admitted)
+        })
     }
 
     fn may_have_to_store(&self, mark: &ContainerRecord) -> bool {
-        self.store.is_some() && self.watch(mark, true).is_some_and(|watch| watch.is_coordinator())
+        self.store.is_some()
+            && self
+                .watch(mark, true)
+                .is_some_and(|watch| watch.is_coordinator())
     }
 
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) -> Adopted {

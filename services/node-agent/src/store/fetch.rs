@@ -34,7 +34,7 @@ impl Store {
     pub fn provide(&self, layout: Layout, job: JobFolder, uri: String) -> Task<()> {
         let store = self.clone();
         self.spawn(async move {
-            let (stored, name) = store.named(&job, &uri)?;
+            let name = store.named(&job, &uri)?;
             let place = cached::place(&layout, &job, &name);
             let turn = store.turn(&place.path());
             let _alone = turn.lock().await;
@@ -44,7 +44,7 @@ impl Store {
             }
             let fetch = Fetch {
                 store: &store,
-                folder: store.folder(&stored, &name),
+                folder: store.folder(&job, &name),
                 uri,
                 name,
             };

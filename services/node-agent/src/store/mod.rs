@@ -197,17 +197,13 @@ impl Store {
         format!("{}/{job}/{name}", self.url)
     }
 
-    /// Parses a URI of this store and job, also one of a build without the level of the admission.
+    /// Parses a URI of this store and job.
     ///
     /// # Errors
     /// If the URI belongs to another store or job.
-    pub fn named(&self, job: &JobFolder, uri: &str) -> Result<(JobFolder, Name), StoreError> {
+    pub fn named(&self, job: &JobFolder, uri: &str) -> Result<Name, StoreError> {
         let name = uri.rsplit('/').next().and_then(Name::parse);
-        let named = name.and_then(|name| {
-            let mut folders = [job.clone(), job.without_level()].into_iter();
-            let folder = folders.find(|folder| self.uri(folder, &name) == uri)?;
-            Some((folder, name))
-        });
+        let named = name.filter(|name| self.uri(job, name) == uri);
         named.ok_or_else(|| StoreError::Elsewhere {
             uri: uri.to_owned(),
             url: self.url.clone(),

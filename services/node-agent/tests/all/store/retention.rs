@@ -18,7 +18,12 @@ fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_incarnatio
         below.make().expect("made");
         let text = format!("{{\"step\":{step}}}");
         fs::write(below.path().join("checkpoint.json"), text).expect("written");
-        let put = store.put(layout.clone(), job_folder(), Incarnation(incarnation), below);
+        let put = store.put(
+            layout.clone(),
+            job_folder(),
+            Incarnation(incarnation),
+            below,
+        );
         let uri = runtime.block_on(put.outcome()).expect("stored");
         // The store's times order the checkpoints.
         std::thread::sleep(std::time::Duration::from_millis(5));
