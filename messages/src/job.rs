@@ -429,7 +429,6 @@ const fn default_containers() -> Containers {
 }
 
 /// A job's normalised spec on the log: complete, valid, in log units. It can be submitted again.
-// The default is a base for literals; admission refuses it, as it has no name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSpec {
     /// Name within the tenant.

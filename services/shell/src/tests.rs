@@ -5,7 +5,7 @@ mod two_copies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dormouse_messages::events::{Budget, NodeDrained, NodeRecovered};
+use dormouse_messages::events::{Budget, NodeDrained, NodeRecovered, TenantRemoved};
 use dormouse_messages::{
     Decider, Decision, Envelope, Event, Fold, NodeId, Proposal, Recorded, Sequence, Timestamp,
     Writer,
@@ -49,6 +49,10 @@ impl<const SLOW: bool> Decider for Toy<SLOW> {
     type State = ToyState;
     const WRITER: Writer = Writer::Placer;
     const SLOW: bool = SLOW;
+
+    fn concerns(&self, event: &Event) -> bool {
+        !matches!(event, Event::TenantRemoved(_))
+    }
 
     fn decide(&self, state: &ToyState, now: Timestamp) -> Decision {
         let answer = |node: &NodeId| {
@@ -251,6 +255,27 @@ fn a_copy_that_stands_by_folds_and_appends_only_when_it_has_the_lease() {
         vec![answer(2, 1), recorded(3, Writer::Operator, drained(2))],
     );
     assert!(step(&mut shell).is_empty());
+}
+
+#[test]
+fn an_event_that_cannot_change_the_decision_is_only_folded() {
+    let mut shell = given::<false>(Vec::new());
+    assert!(step(&mut shell).is_empty());
+    let mut decides_after = |sequence, event| {
+        then_folds(
+            &mut shell,
+            vec![recorded(sequence, Writer::Operator, event)],
+        );
+        shell.advance(at(0), |_| Vec::new());
+        let effects = shell.take_effects();
+        effects.iter().any(|it| matches!(it, Effect::Decided))
+    };
+    let removed = TenantRemoved {
+        tenant: "ads".parse().expect("a name"),
+        reason: None,
+    };
+    assert!(!decides_after(1, removed.into()));
+    assert!(decides_after(2, drained(1)));
 }
 
 #[test]
