@@ -44,10 +44,8 @@ pub fn plan(
     let here = partition.here.get(&container.rank);
     let request = here.and_then(|here| here.request);
     let request = request.ok_or("its start is not requested")?;
-    let place = partition
-        .gang
-        .get(&container.rank)
-        .ok_or("its rank is not in the placement")?;
+    let place = partition.gang.get(&container.rank);
+    let place = place.ok_or("its rank is not in the placement")?;
     save_signal(spec)?;
     resize_signal(spec)?;
     let granted = state.grants.of(container.job.tenant());
