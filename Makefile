@@ -90,7 +90,7 @@ log-test: ## Four writers on three brokers at 200 events a second, at last with 
 	scripts/install.sh build nats
 	DORMOUSE_LOG_MINUTES=$(MINUTES) $(CARGO) test -p dormouse-runtime --test all writers::a_log_carries -- --ignored --nocapture
 
-slurm-trial: ## Let fifty allocations of a real Slurm come and go, some cancelled under their jobs: ten minutes
+slurm-trial: ## Let fifty allocations of a real Slurm come and go, some cancelled under their jobs: six minutes
 	scripts/install.sh build nats slurm
 	PATH="$(RUN_PATH)" cargo test -p dormouse --test all slurm::fifty_allocations $(ARGS) -- --ignored --nocapture
 

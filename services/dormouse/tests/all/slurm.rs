@@ -341,7 +341,7 @@ fn jobs_outlive_their_allocations() {
 const ALLOCATIONS: usize = 50;
 
 #[test]
-#[ignore = "ten minutes: make slurm-trial"]
+#[ignore = "six minutes: make slurm-trial"]
 fn fifty_allocations_come_and_go() {
     let Some(slurm) = Slurm::start() else {
         return;
