@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::record::{End, JobRecord, Percentiles, Point, count};
+use super::record::{End, JobRecord, Percentiles, Point, count, mean};
 use crate::engine::{Engine, Sample};
 use crate::scenario::Scenario;
 
@@ -271,6 +271,14 @@ impl Mixed {
             }
         }
         points
+    }
+}
+
+impl Course {
+    /// Returns the mean speed of training.
+    #[must_use]
+    pub fn mean_speed(&self, from_s: f64, to_s: f64) -> f64 {
+        mean(&self.speed, from_s, to_s)
     }
 }
 

@@ -258,8 +258,7 @@ fn a_successor_adopts_what_runs_and_tells_what_ended_meanwhile() {
     until("the end of the second", || !is_alive(ends));
     assert!(is_alive(pid));
     let agent = Running::start(&log, config(folder.path()), false);
-    // The supervisor may learn of the end after the successor's join.
-    assert!(log.wait_joined(2).running.contains(&id(1, 0)));
+    assert_eq!(log.wait_joined(2).running, [id(1, 0)]);
     assert_eq!(log.wait_exited(&id(1, 1)).exit_code, Some(5));
     assert_eq!(
         log.count(|event| matches!(event, Event::ContainerStarted(_))),
