@@ -268,7 +268,7 @@ impl ArchivePolicy {
         let days = self.names_kept_days;
         if let Some(days) = days.filter(|days| !(1..=3_650).contains(days)) {
             return Some(format!(
-                "archive.names_kept_days is {days}; it must lie between 1 and 3650, ten years; null keeps names for ever"
+                "archive.names_kept_days is {days}; it must lie between 1 and 3650, ten years; null never frees a name"
             ));
         }
         let hours = self

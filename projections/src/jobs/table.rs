@@ -159,7 +159,7 @@ impl JobTable {
             })),
         };
         if self.ended.remove(&event.job).is_some() {
-            // The name of an ended job is free again, and its place in the order would stay for ever.
+            // An ended job had the name; its place in the order would never be removed.
             self.ended_order.retain(|(_, job)| *job != event.job);
         }
         if let Some(replaced) = self.live.insert(event.job.clone(), Shared::new(job)) {

@@ -51,7 +51,7 @@ impl Names {
     pub fn too_early(&self, job: &JobId) -> Option<String> {
         let at = self.ended.get(job)?;
         let days = self.policy.names_kept_days;
-        let kept = days.map_or("for ever".to_owned(), |days| format!("for {days} days"));
+        let kept = days.map_or("without end".to_owned(), |days| format!("for {days} days"));
         let since = self.now.seconds_since(*at);
         Some(format!(
             "{job} is admitted {since:.0} s after a job of the name has ended; names are kept {kept}"
@@ -97,7 +97,7 @@ mod tests {
         let early = reused(Some(30), 29 * DAY_S);
         assert!(early[0].contains("kept for 30 days"), "{early:?}");
         let never = reused(None, 4_000 * DAY_S);
-        assert!(never[0].contains("kept for ever"), "{never:?}");
+        assert!(never[0].contains("kept without end"), "{never:?}");
         let twice = reused(Some(30), 0);
         assert!(twice[0].contains("admitted 2 s after"), "{twice:?}");
     }

@@ -125,7 +125,7 @@ fn an_agent_knows_the_admission_of_the_job_that_has_the_name() {
 }
 
 #[test]
-fn null_keeps_names_for_ever() {
+fn null_never_frees_a_name() {
     let log = nights(None);
     assert_eq!(admissions(&log).len(), 1);
     assert_eq!(refusals(&log), ["name_in_use", "name_in_use"]);

@@ -131,7 +131,7 @@ pub struct Account {
     has_tasks: bool,
     how: &'static str,
     roles: Vec<Account>,
-    /// What an ended job gave away before another took its name.
+    /// Amounts that an ended job gave away before another job took its name.
     pub gave: BTreeMap<String, u64>,
 }
 

@@ -263,7 +263,7 @@ impl Ledger {
         self.ended.push((id.clone(), account));
     }
 
-    /// What an ended job of the name gave away is not the new job's.
+    /// Moves the amounts that an ended job of the name gave away to that job's account.
     fn leave_to_the_ended(&mut self, id: &JobId) {
         let Some(gave) = self.gave.remove(id) else {
             return;
