@@ -35,7 +35,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 31;
+    const VERSION: u32 = 32;
 
     /// Folds one event everywhere, or flags an invalid one. The queues' clock sets the time of all
     /// projections.

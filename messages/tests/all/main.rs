@@ -4,4 +4,5 @@ mod asyncapi;
 mod common;
 mod fixtures;
 mod fuzz;
+mod released;
 mod schema;

@@ -25,7 +25,7 @@ fn pretty(schema: &impl serde::Serialize) -> String {
 }
 
 /// Returns every published file with its text.
-fn documents() -> BTreeMap<String, String> {
+pub fn documents() -> BTreeMap<String, String> {
     let schemas = Event::schemas().into_iter();
     let mut documents: BTreeMap<String, String> = schemas
         .map(|(name, schema)| (format!("{name}.json"), pretty(&schema)))

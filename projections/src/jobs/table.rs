@@ -24,8 +24,8 @@ struct Pending {
 pub struct JobTable {
     live: IdMap<JobId, Shared<Job>>,
     ended: BTreeMap<JobId, Shared<Job>>,
-    /// With admissions; the oldest goes first.
-    ended_order: VecDeque<(Sequence, JobId)>,
+    /// The oldest goes first.
+    ended_order: VecDeque<JobId>,
     refused: VecDeque<Refused>,
     refused_total: u64,
     pending: BTreeMap<u64, Pending>,
@@ -160,7 +160,7 @@ impl JobTable {
         };
         if self.ended.remove(&event.job).is_some() {
             // An ended job had the name; its place in the order would never be removed.
-            self.ended_order.retain(|(_, job)| *job != event.job);
+            self.ended_order.retain(|job| *job != event.job);
         }
         if let Some(replaced) = self.live.insert(event.job.clone(), Shared::new(job)) {
             self.counts.remove(replaced.phase);
@@ -205,17 +205,13 @@ impl JobTable {
         self.counts.add(phase);
         let request = before.map(Request::of);
         job.to_change().end((phase, reason, attempts), request, at);
-        self.ended_order
-            .push_back((job.admitted_sequence, id.clone()));
+        self.ended_order.push_back(id.clone());
         self.ended.insert(id, job);
         while self.ended.len() > ENDED_LIMIT {
-            let Some((admitted, oldest)) = self.ended_order.pop_front() else {
+            let Some(oldest) = self.ended_order.pop_front() else {
                 break;
             };
-            let kept = self.ended.get(&oldest);
-            if kept.is_some_and(|job| job.admitted_sequence == admitted) {
-                self.ended.remove(&oldest);
-            }
+            self.ended.remove(&oldest);
         }
     }
 
