@@ -13,7 +13,7 @@
 //! - [`reservations`]: nodes kept for tenants, jobs or nobody.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`], [`fit_later`]: placement of gangs on free nodes, now and after jobs have ended.
-//! - [`shared_map`], [`shared`]: maps and pointers for cheap copies.
+//! - [`shared_map`]: a map for cheap copies.
 
 pub mod budgets;
 pub mod builds;
@@ -35,7 +35,6 @@ pub mod queues;
 pub mod reservations;
 pub mod routes;
 pub mod share;
-pub mod shared;
 pub mod shared_map;
 pub mod slurm;
 pub mod speed;
