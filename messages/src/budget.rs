@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::civil::{Date, Weekday};
-use jiff::tz::TimeZone;
-use jiff::{Span, Zoned};
+use jiff::Span;
+use jiff::civil::Weekday;
+use jiff::tz::Offset;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -114,10 +114,8 @@ impl Period {
     }
 
     fn of_calendar(self, at: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
-        let date = jiff::Timestamp::from_microsecond(at.as_micros())
-            .ok()?
-            .to_zoned(TimeZone::UTC)
-            .date();
+        let at = jiff::Timestamp::from_microsecond(at.as_micros()).ok()?;
+        let date = Offset::UTC.to_datetime(at).date();
         let (from, length) = match self {
             Self::Day => (date, Span::new().days(1)),
             Self::Week => {
@@ -129,18 +127,9 @@ impl Period {
             Self::Year => (date.first_of_year(), Span::new().years(1)),
             Self::Once => return None,
         };
-        Some((
-            midnight(from)?,
-            Some(midnight(from.checked_add(length).ok()?)?),
-        ))
+        let until = Timestamp::in_utc(from.checked_add(length).ok()?)?;
+        Some((Timestamp::in_utc(from)?, Some(until)))
     }
-}
-
-fn midnight(date: Date) -> Option<Timestamp> {
-    let midnight: Zoned = date.to_zoned(TimeZone::UTC).ok()?;
-    Some(Timestamp::from_micros(
-        midnight.timestamp().as_microsecond(),
-    ))
 }
 
 impl FromStr for TenantBudget {

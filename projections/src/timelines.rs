@@ -19,7 +19,6 @@ pub use metric::Metric;
 
 use crate::jobs::{Phase, PhaseCounts};
 use crate::steps::{JOB_POINTS, Point, Steps, Summary, fraction, summarise, thin};
-use dormouse_state::IdMap;
 
 /// Every decision of some days, 16 bytes each.
 const CLUSTER_POINTS: usize = 20_000;
@@ -128,7 +127,7 @@ pub struct Timelines {
     adjusted_total: Steps,
     forced_total: Steps,
     containers: Steps,
-    jobs: IdMap<JobId, JobSteps>,
+    jobs: BTreeMap<JobId, JobSteps>,
     ended: VecDeque<JobId>,
     queued: Steps,
     waiting: Steps,
@@ -200,16 +199,16 @@ impl Timelines {
                 .map(|(name, steps)| (name.clone(), steps.tail()));
             tails.collect()
         };
-        let mut jobs = IdMap::default();
-        for (id, steps) in self.jobs.in_any_order().filter(|(_, steps)| !steps.ended) {
+        let live = self.jobs.iter().filter(|(_, steps)| !steps.ended);
+        let jobs = live.map(|(id, steps)| {
             let tail = JobSteps {
                 containers: steps.containers.tail(),
                 loss: steps.loss.tail(),
                 gpus: steps.gpus.as_ref().map(|it| Box::new(it.tail())),
                 ended: false,
             };
-            jobs.insert(id.clone(), tail);
-        }
+            (id.clone(), tail)
+        });
         Self {
             utilization: by_name(&self.utilization),
             utilization_total: self.utilization_total.tail(),
@@ -222,7 +221,7 @@ impl Timelines {
             adjusted_total: self.adjusted_total.tail(),
             forced_total: self.forced_total.tail(),
             containers: self.containers.tail(),
-            jobs,
+            jobs: jobs.collect(),
             ended: VecDeque::new(),
             queued: self.queued.tail(),
             waiting: self.waiting.tail(),
@@ -317,7 +316,7 @@ impl Timelines {
         limit: usize,
         of: fn(&JobSteps) -> Option<&Steps>,
     ) -> (Vec<(String, &Steps)>, usize) {
-        let all = self.jobs.in_any_order();
+        let all = self.jobs.iter();
         let mut jobs: Vec<_> = all.filter(|(_, steps)| of(steps).is_some()).collect();
         let work = |steps: &JobSteps| steps.containers.integral(self.now);
         jobs.sort_by(|a, b| work(b.1).total_cmp(&work(a.1)).then_with(|| a.0.cmp(b.0)));
@@ -335,7 +334,7 @@ impl Timelines {
             let steps = match self.jobs.get_mut(&job.job) {
                 Some(steps) => steps,
                 None if job.containers == 0 => continue,
-                None => self.jobs.or_default(&job.job),
+                None => self.jobs.entry(job.job.clone()).or_default(),
             };
             let loss = (job.share - job.fair_share).abs();
             steps.loss.push(at, loss, JOB_POINTS);
@@ -377,7 +376,7 @@ impl Timelines {
         let steps = match self.jobs.get_mut(job) {
             Some(steps) => steps,
             None if containers == 0 => return,
-            None => self.jobs.or_default(job),
+            None => self.jobs.entry(job.clone()).or_default(),
         };
         let all = self.containers.last() - steps.containers.last() + value;
         steps.containers.push(at, value, JOB_POINTS);
@@ -440,7 +439,7 @@ impl Timelines {
             Event::PartitionResized(e) => self.runs(&e.job, e.containers, at),
             Event::PartitionStopped(e) => self.stops(&e.job, at),
             Event::ContainerGpuUsed(e) => {
-                let steps = self.jobs.or_default(&e.container.job);
+                let steps = self.jobs.entry(e.container.job.clone()).or_default();
                 steps.gpus.get_or_insert_default().add(e, at);
             }
             Event::ContainerExited(e) => {

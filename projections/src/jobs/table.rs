@@ -10,7 +10,7 @@ use super::{
     ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, Request,
     Times, nodes_of,
 };
-use dormouse_state::{ClusterState, IdMap, Shared};
+use dormouse_state::{ClusterState, SharedMap};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pending {
@@ -22,8 +22,8 @@ struct Pending {
 /// Every job by id.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobTable {
-    live: IdMap<JobId, Shared<Job>>,
-    ended: BTreeMap<JobId, Shared<Job>>,
+    live: SharedMap<JobId, Job>,
+    ended: SharedMap<JobId, Job>,
     /// The oldest goes first.
     ended_order: VecDeque<JobId>,
     refused: VecDeque<Refused>,
@@ -36,20 +36,17 @@ impl JobTable {
     /// Returns a live or ended job.
     #[must_use]
     pub fn get(&self, job: &JobId) -> Option<&Job> {
-        self.live
-            .get(job)
-            .or_else(|| self.ended.get(job))
-            .map(|job| &**job)
+        self.live.get(job).or_else(|| self.ended.get(job))
     }
 
     /// Returns the live jobs by id.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
-        self.live.iter().map(|(id, job)| (id, &**job))
+        self.live.iter()
     }
 
     /// Returns the ended jobs by id.
     pub fn ended(&self) -> impl Iterator<Item = (&JobId, &Job)> {
-        self.ended.iter().map(|(id, job)| (id, &**job))
+        self.ended.iter()
     }
 
     /// Returns the number of ended jobs that were dropped.
@@ -81,7 +78,6 @@ impl JobTable {
         let Some(job) = self.live.get_mut(id) else {
             return;
         };
-        let job = job.to_change();
         let before = job.phase;
         if let Some(mut live) = job.live.take() {
             change(job, &mut live);
@@ -162,7 +158,7 @@ impl JobTable {
             // An ended job had the name; its place in the order would never be removed.
             self.ended_order.retain(|job| *job != event.job);
         }
-        if let Some(replaced) = self.live.insert(event.job.clone(), Shared::new(job)) {
+        if let Some(replaced) = self.live.insert(event.job.clone(), job) {
             self.counts.remove(replaced.phase);
         }
         self.counts.add(Phase::Queued);
@@ -198,15 +194,15 @@ impl JobTable {
         before: Option<&dormouse_state::Job>,
         at: Timestamp,
     ) {
-        let Some((id, mut job)) = self.live.remove_entry(id) else {
+        let Some(mut job) = self.live.remove(id) else {
             return;
         };
         self.counts.remove(job.phase);
         self.counts.add(phase);
         let request = before.map(Request::of);
-        job.to_change().end((phase, reason, attempts), request, at);
+        job.end((phase, reason, attempts), request, at);
         self.ended_order.push_back(id.clone());
-        self.ended.insert(id, job);
+        self.ended.insert(id.clone(), job);
         while self.ended.len() > ENDED_LIMIT {
             let Some(oldest) = self.ended_order.pop_front() else {
                 break;
@@ -365,8 +361,8 @@ impl JobTable {
             }
         }
         for (phase, count) in self.counts.iter().filter(|(phase, _)| !phase.is_over()) {
-            let live = self.live.in_any_order();
-            let found = live.filter(|(_, job)| job.phase == phase).count() as u64;
+            let live = self.live.values();
+            let found = live.filter(|job| job.phase == phase).count() as u64;
             if found != count {
                 return Err(format!("{found} jobs are {phase} but {count} are counted"));
             }

@@ -6,7 +6,7 @@ use dormouse_messages::events::{GpuBeyond, GpuStranger, NodeGpuReconciled};
 use dormouse_messages::{By, Event, Fact, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use dormouse_state::{ClusterState, IdMap, NodePhase};
+use dormouse_state::{ClusterState, NodePhase};
 
 /// An operator's drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl NodeHistory {
 
 /// The past of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct NodeTable(IdMap<NodeId, NodeHistory>);
+pub struct NodeTable(BTreeMap<NodeId, NodeHistory>);
 
 impl NodeTable {
     /// Returns the past of a node.
@@ -81,7 +81,7 @@ impl NodeTable {
         let at = fact.at;
         match event {
             Event::NodeJoined(e) => {
-                let node = self.0.or_default(&e.node);
+                let node = self.0.entry(e.node.clone()).or_default();
                 node.joined = Some(at);
                 node.runtime.clone_from(&e.runtime);
                 if let Some(loss) = &mut node.loss {
@@ -89,7 +89,7 @@ impl NodeTable {
                 }
             }
             Event::NodeDrained(e) => {
-                self.0.or_default(&e.node).drain = Some(Drain {
+                self.0.entry(e.node.clone()).or_default().drain = Some(Drain {
                     at,
                     reason: e.reason.clone(),
                     by: fact.by(),

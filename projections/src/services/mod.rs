@@ -25,14 +25,14 @@ pub use service::{Recent, Service};
 
 use crate::steps::Steps;
 use crate::timelines::Metric;
-use dormouse_state::Shared;
+use dormouse_state::SharedMap;
 
 const ENDED_SERVICES: usize = 500;
 
 /// The services.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Services {
-    services: BTreeMap<JobId, Shared<Service>>,
+    services: SharedMap<JobId, Service>,
     lines: BTreeMap<JobId, Lines>,
     ended: VecDeque<JobId>,
     incarnations: Incarnations,
@@ -42,12 +42,12 @@ impl Services {
     /// Returns a service.
     #[must_use]
     pub fn get(&self, job: &JobId) -> Option<&Service> {
-        self.services.get(job).map(|it| &**it)
+        self.services.get(job)
     }
 
     /// Returns the live services.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Service)> {
-        let all = self.services.iter().map(|(job, it)| (job, &**it));
+        let all = self.services.iter();
         all.filter(|(_, service)| !service.ended)
     }
 
@@ -122,7 +122,7 @@ impl Services {
             return;
         };
         let lines = self.lines.entry(job.clone()).or_default();
-        change(service.to_change(), lines);
+        change(service, lines);
     }
 
     fn replicas(&mut self, job: &JobId, at: Timestamp, change: impl FnOnce(&mut Service)) {
@@ -222,7 +222,7 @@ impl Services {
                     // A reused id is another service.
                     self.ended.retain(|job| *job != it.job);
                     self.lines.remove(&it.job);
-                    self.services.insert(it.job.clone(), Shared::new(service));
+                    self.services.insert(it.job.clone(), service);
                     self.replicas(&it.job, at, |_| {});
                 }
             }

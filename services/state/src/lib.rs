@@ -13,7 +13,7 @@
 //! - [`reservations`]: nodes kept for tenants, jobs or nobody.
 //! - [`routes`], [`hooks`]: the gateways' routes, the tenants' webhooks.
 //! - [`fit`], [`fit_later`]: placement of gangs on free nodes, now and after jobs have ended.
-//! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
+//! - [`shared_map`]: a map for cheap copies.
 
 pub mod budgets;
 pub mod builds;
@@ -24,7 +24,6 @@ pub mod health;
 #[cfg(any(test, feature = "history"))]
 pub mod history;
 pub mod hooks;
-pub mod id_map;
 pub mod incarnation;
 pub mod job;
 pub mod limits;
@@ -36,7 +35,6 @@ pub mod queues;
 pub mod reservations;
 pub mod routes;
 pub mod share;
-pub mod shared;
 pub mod shared_map;
 pub mod slurm;
 pub mod speed;
@@ -53,7 +51,6 @@ pub use cluster::ClusterState;
 pub use fit::{FreeNode, FreeNodes, Gang, Placed};
 pub use fit_later::{FreeLater, GangLater};
 pub use health::{Fault, Health, Quarantine, StartFaults};
-pub use id_map::IdMap;
 pub use incarnation::{
     ContainerPhase, Partition, PartitionContainer, PartitionPhase, Place, Readiness,
 };
@@ -66,7 +63,6 @@ pub use protection::Protection;
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use reservations::{ReservationState, Reservations};
 pub use share::Share;
-pub use shared::Shared;
 pub use shared_map::SharedMap;
 pub use slurm::{SlurmAllocation, SlurmPhase, SlurmQueueState, SlurmQueues};
 pub use speed::Speeds;

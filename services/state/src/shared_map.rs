@@ -1,18 +1,17 @@
-//! A `BTreeMap` with values shared between copies ([`Shared`]), because slow decisions and snapshots copy the
-//! state.
+//! A `BTreeMap` with values shared between copies until they change, because slow decisions and snapshots
+//! copy the state.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
 use std::ops::{Deref, Index};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-
-use crate::shared::Shared;
 
 /// Behaves as a `BTreeMap`, in order and serialisation too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SharedMap<K: Ord, V>(BTreeMap<K, Shared<V>>);
+pub struct SharedMap<K: Ord, V>(BTreeMap<K, Arc<V>>);
 
 impl<K: Ord, V> Default for SharedMap<K, V> {
     fn default() -> Self {
@@ -56,7 +55,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get_mut(key).map(Shared::to_change)
+        self.0.get_mut(key).map(Arc::make_mut)
     }
 
     /// Returns the value, or inserts the default.
@@ -64,13 +63,13 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         V: Default,
     {
-        self.0.entry(key).or_default().to_change()
+        Arc::make_mut(self.0.entry(key).or_default())
     }
 
     /// Sets a value; returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let before = self.0.insert(key, Shared::new(value));
-        before.map(Shared::into_value)
+        let before = self.0.insert(key, Arc::new(value));
+        before.map(Arc::unwrap_or_clone)
     }
 
     /// Removes `key`.
@@ -78,11 +77,11 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.remove(key).map(Shared::into_value)
+        self.0.remove(key).map(Arc::unwrap_or_clone)
     }
 
     /// Iterates over the keys, in order.
-    pub fn keys(&self) -> btree_map::Keys<'_, K, Shared<V>> {
+    pub fn keys(&self) -> btree_map::Keys<'_, K, Arc<V>> {
         self.0.keys()
     }
 
@@ -97,21 +96,21 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         is_selected: impl Fn(&V) -> bool,
     ) -> impl Iterator<Item = &mut V> {
         let selected = self.0.values_mut().filter(move |value| is_selected(value));
-        selected.map(Shared::to_change)
+        selected.map(Arc::make_mut)
     }
 
     /// Iterates over entries changed since an earlier copy, in order.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a K, &'a V)> {
         let mut before = before.0.iter().peekable();
-        let is_changed = move |(key, value): &(&K, &Shared<V>)| {
+        let is_changed = move |(key, value): &(&K, &Arc<V>)| {
             // Shared values need no key comparison.
             while before
-                .next_if(|(it, was)| !was.is(value) && it < key)
+                .next_if(|(it, was)| !Arc::ptr_eq(was, value) && it < key)
                 .is_some()
             {}
             before
-                .next_if(|(it, was)| was.is(value) || it == key)
-                .is_none_or(|(_, was)| !was.is(value))
+                .next_if(|(it, was)| Arc::ptr_eq(was, value) || it == key)
+                .is_none_or(|(_, was)| !Arc::ptr_eq(was, value))
         };
         self.0.iter().filter(is_changed).map(shown)
     }
@@ -124,9 +123,9 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
 
 /// The iterator of [`SharedMap::iter`].
 pub type Iter<'a, K, V> =
-    std::iter::Map<btree_map::Iter<'a, K, Shared<V>>, fn((&'a K, &'a Shared<V>)) -> (&'a K, &'a V)>;
+    std::iter::Map<btree_map::Iter<'a, K, Arc<V>>, fn((&'a K, &'a Arc<V>)) -> (&'a K, &'a V)>;
 
-fn shown<'a, K, V>((key, value): (&'a K, &'a Shared<V>)) -> (&'a K, &'a V) {
+fn shown<'a, K, V>((key, value): (&'a K, &'a Arc<V>)) -> (&'a K, &'a V) {
     (key, value)
 }
 
