@@ -1,5 +1,4 @@
-//! Verifies a log: repeats every decision from its basis and compares. A decision that ran out of time
-//! is checked instead: feasibility, figures and bound of its problem.
+//! Verifies a log: repeats every decision from its basis and compares.
 //!
 //! One fold per service follows the log to each decision's `asof`. Events with equal `asof` and `now`
 //! are one decision; a crash leaves a prefix, decided again later. Services are verified in parallel,
@@ -38,12 +37,9 @@ pub struct Finding {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub events: u64,
-    /// All decisions read: verified, checked, and in findings.
+    /// All decisions read: verified, and in findings.
     pub decisions: u64,
     pub verified: u64,
-    /// Decisions that ran out of time, with valid problem, figures and bound.
-    #[serde(default)]
-    pub checked: u64,
     /// Decisions at the beginning of a slice whose basis precedes its states.
     #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub before_slice: u64,
@@ -59,7 +55,6 @@ impl Report {
     fn absorb(&mut self, other: Self) {
         self.decisions += other.decisions;
         self.verified += other.verified;
-        self.checked += other.checked;
         self.before_slice += other.before_slice;
         self.findings.extend(other.findings);
     }
@@ -102,13 +97,6 @@ impl Made {
             let Some((event, basis)) = decided(recorded) else {
                 continue;
             };
-            if let Some(checked) = decider.check(state, event) {
-                match checked {
-                    Ok(()) => report.checked += 1,
-                    Err(what) => report.findings.push(finding(recorded, what)),
-                }
-                continue;
-            }
             let again = again.get_or_insert_with(|| {
                 let decision = decider.decide_again(state, basis.now, basis.budget);
                 decision.proposals.into()

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::decimal::Decimal;
 use crate::model::devices::{has_memory, unnamed};
 use crate::problem::{
-    Allocation, Budget, Clock, FairnessBound, Misfit, Objective, Placement, Policy, Precedence,
-    Problem, ProblemJob, ProblemNode, TimeLimit,
+    Allocation, Budget, FairnessBound, Misfit, Objective, Placement, Policy, Precedence, Problem,
+    ProblemJob, ProblemNode,
 };
 use crate::solution::Solution;
 use crate::useful::Useful;
@@ -185,13 +185,13 @@ impl Default for WrittenPolicy {
 struct WrittenBudget {
     gap: Option<f64>,
     nodes: Option<u64>,
-    seconds: Option<f64>,
+    work: Option<u64>,
 }
 
 /// Reads a problem.
 /// # Errors
 /// The first error in the document.
-pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> {
+pub fn read(text: &str) -> Result<Problem, DocumentError> {
     let document: Document = serde_json::from_str(text)?;
     let mut names = BTreeSet::new();
     let mut nodes = Vec::with_capacity(document.nodes.len());
@@ -232,7 +232,7 @@ pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> 
     for job in &mut jobs {
         job.gpu_parts = gpu_parts(&nodes, job);
     }
-    let budget = document.budget.read(clock)?;
+    let budget = document.budget.read()?;
     Ok(Problem {
         nodes,
         jobs,
@@ -485,22 +485,19 @@ impl WrittenPolicy {
 }
 
 impl WrittenBudget {
-    fn read(self, clock: Option<Clock>) -> Result<Budget, DocumentError> {
-        let gap = self.gap.unwrap_or(Budget::default().gap);
-        let seconds = self.seconds.map(|seconds| number("seconds", seconds));
-        let timed = seconds.transpose()?.zip(clock);
+    fn read(self) -> Result<Budget, DocumentError> {
+        let default = Budget::default();
         Ok(Budget {
-            gap: number("gap", gap)?,
+            gap: number("gap", self.gap.unwrap_or(default.gap))?,
             nodes: self.nodes,
-            time: timed.map(|(seconds, clock)| TimeLimit { seconds, clock }),
+            work: self.work.unwrap_or(default.work),
         })
     }
 }
 
-/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs, with measured seconds. A
-/// role is listed as a job.
+/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs. A role is listed as a job.
 #[must_use]
-pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
+pub fn write(solution: &Solution) -> Value {
     let jobs = solution.jobs.iter().map(|share| {
         json!({
             "job": share.job, "containers": share.containers, "previous": share.previous.unwrap_or(0),
@@ -542,8 +539,7 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
         "solver": {
             "name": solver.name, "version": solver.version, "status": solver.status,
             "objective": solver.objective, "bound": solver.bound, "gap": solver.gap,
-            "nodes": solver.nodes, "stopped_by": solver.stopped_by, "stage": solver.stage,
-            "seconds": seconds,
+            "work": solver.work, "stopped_by": solver.stopped_by, "stage": solver.stage,
         },
     });
     if let (false, Some(object)) = (solution.changed, value.as_object_mut()) {
@@ -564,14 +560,10 @@ pub fn kept_reason(solution: &Solution) -> String {
     }
 }
 
-/// Reads, solves and writes. Without a clock the document's time limit has no effect.
+/// Reads, solves and writes.
 ///
 /// # Errors
 /// The first error in the document.
-pub fn solve_document(text: &str, clock: Option<Clock>) -> Result<Value, DocumentError> {
-    let began_s = clock.map(|clock| clock());
-    let problem = read(text, clock)?;
-    let solution = crate::solve(&problem);
-    let seconds = clock.zip(began_s).map(|(clock, began_s)| clock() - began_s);
-    Ok(write(&solution, seconds))
+pub fn solve_document(text: &str) -> Result<Value, DocumentError> {
+    Ok(write(&crate::solve(&read(text)?)))
 }

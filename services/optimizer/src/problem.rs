@@ -223,23 +223,17 @@ pub enum Misfit {
 /// The three minutes of Dorm's evaluation.
 pub const DEFAULT_STALL_S: f64 = 180.0;
 
-/// A monotonic clock: seconds since some moment.
-pub type Clock = fn() -> f64;
+/// The work of one decision. A step is one type at one entry of a table of rooms, about a nanosecond.
+pub const DECISION_WORK: u64 = 10_000_000_000;
 
-/// The time limit of one decision, by the caller's clock.
-#[derive(Debug, Clone, Copy)]
-pub struct TimeLimit {
-    pub seconds: f64,
-    pub clock: Clock,
-}
-
-/// The limits of the search for a better allocation.
+/// The limits of the search for a better allocation: counted, so that every machine stops at the same place.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     pub gap: f64,
+    /// Branch-and-bound nodes of one model.
     pub nodes: Option<u64>,
-    /// A decision that meets the limit depends on the machine.
-    pub time: Option<TimeLimit>,
+    /// Steps of the whole decision.
+    pub work: u64,
 }
 
 impl Default for Budget {
@@ -247,7 +241,7 @@ impl Default for Budget {
         Self {
             gap: 0.01,
             nodes: None,
-            time: None,
+            work: DECISION_WORK,
         }
     }
 }

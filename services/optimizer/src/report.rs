@@ -41,7 +41,7 @@ impl Draft {
                 objective: 0.0,
                 bound: 0.0,
                 gap: 0.0,
-                nodes: Some(0),
+                work: 0,
                 stopped_by: StoppedBy::Procedure,
                 stage: procedure.to_owned(),
             },

@@ -114,7 +114,8 @@ pub struct SolverReport {
     pub bound: f64,
     /// (bound − objective) / |bound|.
     pub gap: f64,
-    pub nodes: Option<u64>,
+    /// Steps of the search ([`crate::problem::DECISION_WORK`]).
+    pub work: u64,
     pub stopped_by: StoppedBy,
     pub stage: String,
 }

@@ -386,7 +386,7 @@ fn the_document_has_labels_and_constraints() {
              "constraints": {"node": "n1"}, "tolerations": ["old"]},
         ],
     });
-    let solved = solve_document(&document.to_string(), None).expect("a problem");
+    let solved = solve_document(&document.to_string()).expect("a problem");
     let nodes = |job: usize| &solved["jobs"][job]["nodes"];
     assert_eq!((nodes(0), nodes(1)), (&json!({"n0": 2}), &json!({"n1": 2})));
 }
