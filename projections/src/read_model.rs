@@ -35,7 +35,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 31;
+    const VERSION: u32 = 32;
 
     /// Folds one event everywhere, or flags an invalid one. The queues' clock sets the time of all
     /// projections.
@@ -62,8 +62,8 @@ impl Fold for ReadModel {
             self.running.add(&runs);
         }
         self.nodes.evolve(fact, &self.queues.cluster);
-        self.notebooks.evolve(fact);
-        self.services.evolve(fact);
+        self.notebooks.evolve(fact, &self.queues.cluster);
+        self.services.evolve(fact, &self.queues.cluster);
         self.keys.evolve(fact);
         self.forecasts.evolve(fact, &self.queues.cluster);
         self.timelines.evolve(fact);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
     AllocationDecided, AllocationUnchanged, Budget as RecordedBudget, JobAllocation,
-    NodeContainers, Outcome, Solver, Utilization, Waiting,
+    NodeContainers, Outcome, Utilization, Waiting,
 };
 use dormouse_messages::job::Urgency;
 use dormouse_messages::{Decider, Decision, Event, JobId, Proposal, Sequence, Timestamp, Writer};
@@ -417,7 +417,6 @@ fn outcome(solution: &Solution, held: Vec<Waiting>) -> Outcome {
         reason: waiting.reason.clone(),
     });
     let resources = solution.utilization.resources.iter();
-    let report = &solution.solver;
     Outcome {
         waiting: waiting.chain(held).collect(),
         utilization: Utilization {
@@ -434,16 +433,6 @@ fn outcome(solution: &Solution, held: Vec<Waiting>) -> Outcome {
         forced_jobs: solution.forced_jobs,
         unbounded: solution.unbounded,
         forced: solution.forced,
-        solver: Solver {
-            name: report.name.clone(),
-            version: report.version.clone(),
-            status: report.status.clone(),
-            objective: report.objective,
-            bound: report.bound,
-            gap: report.gap,
-            nodes: report.nodes,
-            stopped_by: report.stopped_by,
-            stage: report.stage.clone(),
-        },
+        solver: solution.solver.clone(),
     }
 }

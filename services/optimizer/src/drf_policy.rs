@@ -58,7 +58,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         }
     }
     let mut placed = with_roles(problem, &cluster, takers.clone(), &rooms);
-    if problem.policy.drf == Misfit::Skip {
+    if problem.misfit == Misfit::Skip {
         fill(problem, &cluster, &takers, (&mut placed, &mut rooms));
     }
     for (index, job) in problem.jobs.iter().enumerate() {
@@ -105,7 +105,7 @@ fn with_roles(
             }
             true
         });
-        let mut placed = rounds(cluster, takers.clone(), &rooms, problem.policy.drf);
+        let mut placed = rounds(cluster, takers.clone(), &rooms, problem.misfit);
         let short = roles.keys().copied().find(|job| !placed.contains_key(job));
         let Some(short) = short else {
             placed.extend(roles.into_values().flatten());

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::{ContainerType, Labels};
-pub use dormouse_messages::policy::{Allocation, FairnessBound, Objective, Placement};
+pub use dormouse_messages::policy::{
+    Admit, Allocation, FairnessBound, Objective, Placement, Policy,
+};
 use dormouse_messages::quantity::Amounts;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, Timestamp};
 
 use serde::Deserialize;
 
-use crate::decimal::Decimal;
 use crate::useful::Useful;
 
 /// One decision to make.
@@ -22,6 +23,7 @@ pub struct Problem {
     /// In release order, each followed by its roles, which count as jobs with a fixed count.
     pub jobs: Vec<ProblemJob>,
     pub policy: Policy,
+    pub misfit: Misfit,
     pub budget: Budget,
 }
 
@@ -175,46 +177,12 @@ pub struct InPlace {
     pub coordinator: Option<NodeId>,
 }
 
-/// The policy for sharing the cluster.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Policy {
-    pub allocation: Allocation,
-    /// θ1: the allowed unfairness (Dorm, equation 15).
-    pub theta1: Decimal,
-    /// θ2: the fraction of jobs that may be restarted (Dorm, equation 16).
-    pub theta2: Decimal,
-    pub fairness_bound: FairnessBound,
-    pub objective: Objective,
-    /// [`Allocation::Static`] starts jobs whole or not at all.
-    pub gang: bool,
-    pub drf: Misfit,
-    /// A job's containers on few nodes, or one by one.
-    pub placement: Placement,
-    /// P2 admits jobs behind a blocked head.
-    pub backfill: bool,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            allocation: Allocation::Dorm,
-            theta1: Decimal::new(1, 1),
-            theta2: Decimal::new(1, 1),
-            fairness_bound: FairnessBound::Paper,
-            objective: Objective::default(),
-            gang: true,
-            drf: Misfit::Skip,
-            placement: Placement::Pack,
-            backfill: true,
-        }
-    }
-}
-
 /// The offer loop's handling of a task that does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Misfit {
     /// The user is retired and the loop goes on (Mesos).
+    #[default]
     Skip,
     /// The first misfit ends the run (Ghodsi et al., Algorithm 1).
     Stop,

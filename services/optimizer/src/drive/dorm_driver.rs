@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::StoppedBy;
+use dormouse_messages::events::{Solver, StoppedBy};
 
 use crate::drive::backfill::BlockedHeads;
 use crate::drive::independent_bound::independent_bound;
@@ -35,7 +35,7 @@ use crate::primal::role_affinity::near_workers;
 use crate::primal::slots_to_jobs::{Partitions, slots_to_jobs};
 use crate::problem::{Budget, Problem};
 use crate::report::Draft;
-use crate::solution::{Solution, SolverReport, WaitCode};
+use crate::solution::{Solution, WaitCode};
 
 pub(crate) const KEPT: &str = "kept";
 
@@ -208,7 +208,7 @@ impl Queue<'_> {
                 return admitted;
             };
             let ends = admitted.as_ref().is_none_or(|it| it.unbounded);
-            if ends || !self.problem.policy.backfill || blocked_heads.is_full() {
+            if ends || !self.problem.policy.backfills() || blocked_heads.is_full() {
                 return admitted;
             }
             let behind = rest.split_off(taken + 1);
@@ -275,7 +275,7 @@ impl Queue<'_> {
             }
             false => ("infeasible", objective),
         };
-        draft.solver = SolverReport {
+        draft.solver = Solver {
             status: status.to_owned(),
             objective,
             bound,
@@ -450,11 +450,11 @@ fn finder(stage: &str) -> (&'static str, String) {
     }
 }
 
-fn report(instance: &Instance, found: &Found) -> SolverReport {
+fn report(instance: &Instance, found: &Found) -> Solver {
     let objective = found.candidate.objective(instance);
     let bound = found.bound.max(objective);
     let (name, version) = finder(found.stage);
-    SolverReport {
+    Solver {
         name: name.to_owned(),
         version,
         status: if found.proven == StoppedBy::Optimal {

@@ -180,7 +180,7 @@ fn wrong_documents_are_refused_by_name() {
     refused(|d| d["jobs"][0]["wieght"] = json!(2), "wieght");
     refused(|d| d["policy"]["theta3"] = json!(2), "theta3");
     refused(|d| d["policy"]["theta1"] = json!(2), "theta1");
-    refused(|d| d["policy"]["theta1"] = json!(-0.1), "decimal");
+    refused(|d| d["policy"]["theta1"] = json!(-0.1), "theta1");
     refused(|d| d["jobs"][0]["demand"]["cpu"] = json!("two"), "cpu");
     refused(|d| d["jobs"][0]["job"] = json!("lr"), "tenant/name");
     refused(
