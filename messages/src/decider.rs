@@ -151,11 +151,6 @@ pub trait Decider: Send + Sync + 'static {
         None
     }
 
-    /// Checks a recorded decision that a clock influenced; `None` if it can be repeated.
-    fn check(&self, _state: &Self::State, _recorded: &Event) -> Option<Result<(), String>> {
-        None
-    }
-
     /// Compares a recorded decision with its repetition, by default for equality.
     ///
     /// # Errors

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::{Event, NodeJoined};
 use crate::ids::NodeId;
 
 /// Each node's last incarnation.
@@ -14,21 +13,20 @@ use crate::ids::NodeId;
 pub struct Incarnations(BTreeMap<NodeId, u64>);
 
 impl Incarnations {
-    /// Folds one event.
-    pub fn evolve(&mut self, event: &Event) {
-        if let Event::NodeJoined(event) = event {
-            self.joined(event);
-        }
+    /// Records a join.
+    pub fn joined(&mut self, node: &NodeId, incarnation: u64) {
+        self.0.insert(node.clone(), incarnation);
     }
 
-    /// Records a join.
-    pub fn joined(&mut self, event: &NodeJoined) {
-        self.0.insert(event.node.clone(), event.incarnation);
+    /// Returns a node's last incarnation.
+    #[must_use]
+    pub fn get(&self, node: &NodeId) -> Option<u64> {
+        self.0.get(node).copied()
     }
 
     /// True if no later incarnation joined, so that the containers end, too.
     #[must_use]
     pub fn ends(&self, node: &NodeId, incarnation: u64) -> bool {
-        self.0.get(node).is_none_or(|last| *last <= incarnation)
+        self.get(node).is_none_or(|last| last <= incarnation)
     }
 }

@@ -98,7 +98,7 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
         objective,
         bound,
         gap,
-        nodes,
+        work,
         stopped_by,
         stage,
     } = from;
@@ -106,7 +106,7 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
     to.version.clone_from(version);
     to.status.clone_from(status);
     to.stage.clone_from(stage);
-    (to.objective, to.bound, to.gap, to.nodes) = (*objective, *bound, *gap, *nodes);
+    (to.objective, to.bound, to.gap, to.work) = (*objective, *bound, *gap, *work);
     to.stopped_by = *stopped_by;
 }
 

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{ContainerExited, NotebookActivity, NotebookObserved};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{
-    ContainerId, Event, Fact, GatewayId, Incarnations, JobId, NodeId, Timestamp,
-};
+use dormouse_messages::{ContainerId, Event, Fact, GatewayId, JobId, NodeId, Timestamp};
+use dormouse_state::ClusterState;
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::reason::how;
@@ -100,7 +99,6 @@ impl Notebook {
 pub struct Notebooks {
     notebooks: BTreeMap<JobId, Notebook>,
     gateways: BTreeMap<GatewayId, String>,
-    incarnations: Incarnations,
 }
 
 impl Notebooks {
@@ -144,8 +142,8 @@ impl Notebooks {
     }
 
     /// A later agent may have adopted the container.
-    fn lost(&mut self, node: &NodeId, incarnation: u64) {
-        if !self.incarnations.ends(node, incarnation) {
+    fn lost(&mut self, node: &NodeId, state: &ClusterState) {
+        if !state.nodes.is_lost(node) {
             return;
         }
         for notebook in self.notebooks.values_mut() {
@@ -175,11 +173,10 @@ fn own_address(url: &str, job: &JobId) -> Option<String> {
 }
 
 impl Notebooks {
-    /// Folds one event.
-    pub fn evolve(&mut self, fact: &Fact<'_>) {
+    /// Folds one event, after `state`.
+    pub fn evolve(&mut self, fact: &Fact<'_>, state: &ClusterState) {
         let at = fact.at;
         match fact.event() {
-            Some(event @ Event::NodeJoined(_)) => self.incarnations.evolve(event),
             Some(Event::GatewayJoined(it)) => {
                 self.gateways.insert(it.gateway.clone(), it.address.clone());
             }
@@ -220,8 +217,8 @@ impl Notebooks {
             Some(Event::ContainerExited(it)) => {
                 self.at(&it.container.job, |notebook| notebook.exited(it))
             }
-            Some(Event::NodeLost(it)) => self.lost(&it.node, it.incarnation),
-            Some(Event::NodeFenced(it)) => self.lost(&it.node, it.incarnation),
+            Some(Event::NodeLost(it)) => self.lost(&it.node, state),
+            Some(Event::NodeFenced(it)) => self.lost(&it.node, state),
             Some(Event::NotebookObserved(it)) => {
                 self.at(&it.container.job, |notebook| notebook.observed(it, at));
             }

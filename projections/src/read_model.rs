@@ -62,8 +62,8 @@ impl Fold for ReadModel {
             self.running.add(&runs);
         }
         self.nodes.evolve(fact, &self.queues.cluster);
-        self.notebooks.evolve(fact);
-        self.services.evolve(fact);
+        self.notebooks.evolve(fact, &self.queues.cluster);
+        self.services.evolve(fact, &self.queues.cluster);
         self.keys.evolve(fact);
         self.forecasts.evolve(fact, &self.queues.cluster);
         self.timelines.evolve(fact);

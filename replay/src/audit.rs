@@ -26,7 +26,7 @@ use dormouse_messages::events::ServiceMeasured;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{
-    Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, TaskRanges,
+    Amounts, Event, Incarnation, JobId, LogClock, NodeId, Rank, Recorded, Sequence, TaskRanges,
 };
 
 use eligible::Starts;
@@ -68,6 +68,7 @@ struct Node {
 /// Checks the rules over a log.
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
+    clock: LogClock,
     open: BTreeMap<JobId, Open>,
     nodes: BTreeMap<NodeId, Node>,
     names: Names,
@@ -84,19 +85,19 @@ pub struct Audit {
 impl Audit {
     /// Checks the next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
-        let at = recorded.sequence;
+        let (at, fact) = (recorded.sequence, self.clock.read(recorded));
         self.refused(recorded);
         for what in self.starts.read(recorded) {
             self.violation(at, what);
         }
-        for what in self.preemptions.read(recorded) {
+        for what in self.preemptions.read(&fact) {
             self.violation(at, what);
         }
         for what in self.restarts.read(recorded) {
             self.violation(at, what);
         }
         self.quarantine(recorded);
-        self.names.read(recorded);
+        self.names.read(&fact);
         match recorded.event() {
             Some(Event::NodeJoined(event)) => {
                 let node = self.nodes.entry(event.node.clone()).or_default();

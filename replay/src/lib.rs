@@ -11,6 +11,7 @@
 pub mod audit;
 pub mod engine;
 pub mod history;
+mod lagging;
 pub mod log_file;
 mod output;
 mod parallel_readers;

@@ -1,5 +1,4 @@
-//! Verifies a log: repeats every decision from its basis and compares. A decision that ran out of time
-//! is checked instead: feasibility, figures and bound of its problem.
+//! Verifies a log: repeats every decision from its basis and compares.
 //!
 //! One fold per service follows the log to each decision's `asof`. Events with equal `asof` and `now`
 //! are one decision; a crash leaves a prefix, decided again later. Services are verified in parallel,
@@ -22,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::restarts::Restarts;
 use crate::history::slice::States;
+use crate::lagging::Lagging;
 use crate::parallel_readers::{ParallelReaders, Reader};
 
 /// A decision that differs from its basis, or a broken invariant.
@@ -38,12 +38,9 @@ pub struct Finding {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub events: u64,
-    /// All decisions read: verified, checked, and in findings.
+    /// All decisions read: verified, and in findings.
     pub decisions: u64,
     pub verified: u64,
-    /// Decisions that ran out of time, with valid problem, figures and bound.
-    #[serde(default)]
-    pub checked: u64,
     /// Decisions at the beginning of a slice whose basis precedes its states.
     #[serde(default, skip_serializing_if = "dormouse_messages::is_default")]
     pub before_slice: u64,
@@ -59,20 +56,17 @@ impl Report {
     fn absorb(&mut self, other: Self) {
         self.decisions += other.decisions;
         self.verified += other.verified;
-        self.checked += other.checked;
         self.before_slice += other.before_slice;
         self.findings.extend(other.findings);
     }
 }
 
-struct Lagging<D: Decider> {
-    decider: D,
+#[derive(Default)]
+struct ServiceVerifier<D: Decider> {
+    lagging: Lagging<D>,
     report: Report,
-    state: D::State,
-    folded: Sequence,
     decided_asof: Option<Sequence>,
     begun: Sequence,
-    waiting: VecDeque<Arc<Recorded>>,
     newest: Option<Made>,
     slow: Vec<(D::State, Made)>,
     /// The last state with checked invariants, and the events folded since.
@@ -102,13 +96,6 @@ impl Made {
             let Some((event, basis)) = decided(recorded) else {
                 continue;
             };
-            if let Some(checked) = decider.check(state, event) {
-                match checked {
-                    Ok(()) => report.checked += 1,
-                    Err(what) => report.findings.push(finding(recorded, what)),
-                }
-                continue;
-            }
             let again = again.get_or_insert_with(|| {
                 let decision = decider.decide_again(state, basis.now, basis.budget);
                 decision.proposals.into()
@@ -141,24 +128,7 @@ fn finding(recorded: &Recorded, what: String) -> Finding {
     }
 }
 
-impl<D: Decider + Default> Default for Lagging<D> {
-    fn default() -> Self {
-        Self {
-            decider: D::default(),
-            report: Report::default(),
-            state: D::State::default(),
-            folded: Sequence(0),
-            decided_asof: None,
-            begun: Sequence(0),
-            waiting: VecDeque::new(),
-            newest: None,
-            slow: Vec::new(),
-            checked: Default::default(),
-        }
-    }
-}
-
-impl<D: Decider> Lagging<D> {
+impl<D: Decider> ServiceVerifier<D> {
     /// Several deciders fold the same state, so only the optimizer checks it.
     fn checks() -> bool {
         D::WRITER == Writer::Optimizer || D::State::NAME != ClusterState::NAME
@@ -166,8 +136,8 @@ impl<D: Decider> Lagging<D> {
 
     fn begin(&mut self, state: D::State, at: Sequence) {
         self.checked.0 = state.clone();
-        self.state = state;
-        (self.folded, self.begun) = (at, at);
+        self.lagging.state = state;
+        (self.lagging.folded, self.begun) = (at, at);
     }
 
     fn check(&mut self, recorded: &Arc<Recorded>) {
@@ -185,7 +155,7 @@ impl<D: Decider> Lagging<D> {
             made.events.push(Arc::clone(recorded));
             return;
         }
-        if basis.asof < self.folded {
+        if basis.asof < self.lagging.folded {
             let asof = basis.asof;
             let what = match self.decided_asof {
                 Some(before) if asof < before => {
@@ -211,17 +181,17 @@ impl<D: Decider> Lagging<D> {
             return;
         };
         if !D::SLOW {
-            let judged = made.judge(&self.decider, &self.state);
+            let judged = made.judge(&self.lagging.decider, &self.lagging.state);
             return self.report.absorb(judged);
         }
-        self.slow.push((self.state.clone(), made));
+        self.slow.push((self.lagging.state.clone(), made));
         if self.slow.len() == SLOW_AT_ONCE {
             self.judge_slow();
         }
     }
 
     fn judge_slow(&mut self) {
-        let decider = &self.decider;
+        let decider = &self.lagging.decider;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.min(self.slow.len());
         let slow = Mutex::new(std::mem::take(&mut self.slow));
@@ -249,15 +219,7 @@ impl<D: Decider> Lagging<D> {
     }
 
     fn advance(&mut self, to: Sequence) {
-        while let Some(recorded) = self
-            .waiting
-            .front()
-            .filter(|next| next.sequence <= to)
-            .cloned()
-        {
-            self.waiting.pop_front();
-            self.state.evolve(&recorded);
-            self.folded = recorded.sequence;
+        while let Some(recorded) = self.lagging.fold_next(to) {
             if Self::checks() {
                 self.check_state(recorded);
             }
@@ -267,14 +229,14 @@ impl<D: Decider> Lagging<D> {
     fn check_state(&mut self, recorded: Arc<Recorded>) {
         let (before, since) = &mut self.checked;
         since.push(recorded);
-        if since.len() == CHECK_EVERY || self.state.check_since(before).is_err() {
+        if since.len() == CHECK_EVERY || self.lagging.state.check_since(before).is_err() {
             self.check_whole_state();
         }
     }
 
     fn check_whole_state(&mut self) {
         let (mut state, since) = std::mem::take(&mut self.checked);
-        if self.state.check_invariants().is_err() {
+        if self.lagging.state.check_invariants().is_err() {
             for recorded in since {
                 state.evolve(&recorded);
                 let Err(what) = state.check_invariants() else {
@@ -287,16 +249,17 @@ impl<D: Decider> Lagging<D> {
                 self.report.findings.push(broken);
             }
         }
-        self.checked.0 = self.state.clone();
+        self.checked.0 = self.lagging.state.clone();
     }
 }
 
-impl<D: Decider> Reader for Lagging<D> {
+impl<D: Decider> Reader for ServiceVerifier<D> {
     fn read(&mut self, recorded: &Arc<Recorded>) {
         self.check(recorded);
-        self.waiting.push_back(Arc::clone(recorded));
-        if self.waiting.len() > MOST_WAITING
-            && let Some(oldest) = self.waiting.front().map(|it| it.sequence)
+        let waiting = &mut self.lagging.waiting;
+        waiting.push_back(Arc::clone(recorded));
+        if waiting.len() > MOST_WAITING
+            && let Some(oldest) = waiting.front().map(|it| it.sequence)
         {
             self.judge_newest();
             self.advance(oldest);
@@ -304,22 +267,22 @@ impl<D: Decider> Reader for Lagging<D> {
     }
 }
 
-impl<D: Decider + Default> ParallelReaders<Lagging<D>> {
+impl<D: Decider + Default> ParallelReaders<ServiceVerifier<D>> {
     fn begin(&mut self, state: D::State, at: Sequence) {
-        let mut lagging = Lagging::default();
-        lagging.begin(state, at);
-        *self = Self::starting_from(lagging);
+        let mut verifier = ServiceVerifier::default();
+        verifier.begin(state, at);
+        *self = Self::starting_from(verifier);
     }
 
     fn report(self) -> Report {
-        let mut lagging = self.finish();
-        lagging.judge_newest();
-        lagging.judge_slow();
-        lagging.advance(Sequence(u64::MAX));
-        if Lagging::<D>::checks() {
-            lagging.check_whole_state();
+        let mut verifier = self.finish();
+        verifier.judge_newest();
+        verifier.judge_slow();
+        verifier.advance(Sequence(u64::MAX));
+        if ServiceVerifier::<D>::checks() {
+            verifier.check_whole_state();
         }
-        lagging.report
+        verifier.report
     }
 }
 
@@ -332,13 +295,13 @@ pub struct Verifier {
     first_missing: Option<Sequence>,
     restarts: Restarts,
     restart_findings: Vec<Finding>,
-    admission: ParallelReaders<Lagging<Admission>>,
-    optimizer: ParallelReaders<Lagging<Optimizer>>,
-    placer: ParallelReaders<Lagging<Placer>>,
-    checkpointer: ParallelReaders<Lagging<Checkpointer>>,
-    autoscaler: ParallelReaders<Lagging<Autoscaler>>,
-    archiver: ParallelReaders<Lagging<Archiver>>,
-    slurm: ParallelReaders<Lagging<Slurm>>,
+    admission: ParallelReaders<ServiceVerifier<Admission>>,
+    optimizer: ParallelReaders<ServiceVerifier<Optimizer>>,
+    placer: ParallelReaders<ServiceVerifier<Placer>>,
+    checkpointer: ParallelReaders<ServiceVerifier<Checkpointer>>,
+    autoscaler: ParallelReaders<ServiceVerifier<Autoscaler>>,
+    archiver: ParallelReaders<ServiceVerifier<Archiver>>,
+    slurm: ParallelReaders<ServiceVerifier<Slurm>>,
 }
 
 impl Verifier {
@@ -414,7 +377,7 @@ mod tests {
 
     #[test]
     fn of_a_service_that_decides_nothing_no_more_than_a_bound_is_kept() {
-        let mut lagging = Lagging::<Autoscaler>::default();
+        let mut verifier = ServiceVerifier::<Autoscaler>::default();
         for sequence in 1..=MOST_WAITING as u64 + 1_000 {
             let at = Timestamp::from_micros(i64::try_from(sequence).expect("few"));
             let event = Event::from(NodeDrained {
@@ -430,9 +393,9 @@ mod tests {
                 writer,
                 envelope,
             };
-            lagging.read(&Arc::new(recorded));
+            verifier.read(&Arc::new(recorded));
         }
-        assert_eq!(lagging.waiting.len(), MOST_WAITING);
-        assert_eq!(lagging.folded, Sequence(1_000));
+        assert_eq!(verifier.lagging.waiting.len(), MOST_WAITING);
+        assert_eq!(verifier.lagging.folded, Sequence(1_000));
     }
 }

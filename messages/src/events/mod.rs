@@ -50,17 +50,13 @@ pub struct Basis {
     pub budget: Option<Budget>,
 }
 
-/// The limits of a solver.
+/// The limits of a solver, the same on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
     /// Stop at this proven relative gap.
     pub gap: f64,
-    /// Stop after this many branch-and-bound nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<u64>,
-    /// Stop after this many seconds: the recorded fallback.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seconds: Option<f64>,
+    /// Stop after this much work, in steps of the search.
+    pub work: u64,
 }
 
 /// The author of an event.

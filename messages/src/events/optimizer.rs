@@ -226,8 +226,8 @@ pub enum StoppedBy {
     Gap,
     /// The limit on branch-and-bound nodes.
     Nodes,
-    /// The time limit: another machine may find another allocation.
-    Time,
+    /// The work limit of the decision.
+    Work,
     /// All stages of the search ran.
     Stages,
     /// A procedure, without search.
@@ -243,7 +243,7 @@ impl StoppedBy {
             Self::Optimal => "optimal",
             Self::Gap => "gap",
             Self::Nodes => "nodes",
-            Self::Time => "time",
+            Self::Work => "work",
             Self::Stages => "stages",
             Self::Procedure => "procedure",
         }
@@ -271,9 +271,8 @@ pub struct Solver {
     pub bound: f64,
     /// (bound − objective) / |bound|.
     pub gap: f64,
-    /// Branch-and-bound nodes; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<u64>,
+    /// Steps of the search.
+    pub work: u64,
     /// End condition of the search.
     pub stopped_by: StoppedBy,
     /// The pipeline stage that found the solution.

@@ -17,7 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::ServiceMeasured;
-use dormouse_messages::{Event, Fact, GatewayId, Incarnations, JobId, NodeId, Timestamp};
+use dormouse_messages::{Event, Fact, GatewayId, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use lines::Lines;
@@ -25,7 +25,7 @@ pub use service::{Recent, Service};
 
 use crate::steps::Steps;
 use crate::timelines::Metric;
-use dormouse_state::SharedMap;
+use dormouse_state::{ClusterState, SharedMap};
 
 const ENDED_SERVICES: usize = 500;
 
@@ -35,7 +35,6 @@ pub struct Services {
     services: SharedMap<JobId, Service>,
     lines: BTreeMap<JobId, Lines>,
     ended: VecDeque<JobId>,
-    incarnations: Incarnations,
 }
 
 impl Services {
@@ -60,7 +59,6 @@ impl Services {
             services: self.services.clone(),
             lines: tails.collect(),
             ended: self.ended.clone(),
-            incarnations: self.incarnations.clone(),
         }
     }
 
@@ -167,10 +165,7 @@ impl Services {
         }
     }
 
-    fn node_lost(&mut self, node: &NodeId, incarnation: u64, at: Timestamp) {
-        if !self.incarnations.ends(node, incarnation) {
-            return;
-        }
+    fn node_lost(&mut self, node: &NodeId, at: Timestamp) {
         for job in self.live_ids() {
             self.replicas(&job, at, |service| service.replicas.lost(node));
         }
@@ -202,16 +197,14 @@ impl Services {
             Event::PartitionStopped(it) => self.replicas(&it.job, at, |service| {
                 service.replicas.stopping(it.incarnation);
             }),
-            Event::NodeLost(it) => self.node_lost(&it.node, it.incarnation, at),
-            Event::NodeFenced(it) => self.node_lost(&it.node, it.incarnation, at),
             _ => {}
         }
     }
 }
 
 impl Services {
-    /// Folds one event.
-    pub fn evolve(&mut self, fact: &Fact<'_>) {
+    /// Folds one event, after `state`.
+    pub fn evolve(&mut self, fact: &Fact<'_>, state: &ClusterState) {
         let Some(event) = fact.event() else {
             return;
         };
@@ -226,7 +219,6 @@ impl Services {
                     self.replicas(&it.job, at, |_| {});
                 }
             }
-            Event::NodeJoined(_) => self.incarnations.evolve(event),
             _ if self.services.is_empty() => {}
             Event::JobRevised(it) => {
                 if let Some(containers) = it.containers {
@@ -239,6 +231,9 @@ impl Services {
             Event::ServiceMeasured(it) => self.measured(it, fact),
             Event::GatewayLeft(it) => self.gateway_left(&it.gateway, at),
             Event::GatewayLost(it) => self.gateway_left(&it.gateway, at),
+            // A later agent may have adopted the replicas.
+            Event::NodeLost(it) if state.nodes.is_lost(&it.node) => self.node_lost(&it.node, at),
+            Event::NodeFenced(it) if state.nodes.is_lost(&it.node) => self.node_lost(&it.node, at),
             _ => self.evolve_replicas(event, at),
         }
     }

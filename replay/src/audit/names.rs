@@ -4,12 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::policy::ArchivePolicy;
-use dormouse_messages::{Event, JobId, LogClock, Recorded, Timestamp};
+use dormouse_messages::{Event, Fact, JobId, Timestamp};
 
 /// The names that are still taken by ended jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
-    clock: LogClock,
     now: Timestamp,
     policy: ArchivePolicy,
     /// Oldest first.
@@ -20,9 +19,9 @@ pub struct Names {
 impl Names {
     /// Frees the names whose time is over. A later policy with more days takes none of them back: a decision
     /// of before may already be under way.
-    pub fn read(&mut self, recorded: &Recorded) {
-        self.now = self.clock.pass(recorded);
-        if let Some(Event::ClusterConfigured(event)) = recorded.event() {
+    pub fn read(&mut self, fact: &Fact<'_>) {
+        self.now = fact.at;
+        if let Some(Event::ClusterConfigured(event)) = fact.event() {
             self.policy = event.policy.archive;
         }
         let Some(kept_ms) = self.policy.names_kept_ms() else {

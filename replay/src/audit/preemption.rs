@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::AllocationDecided;
 use dormouse_messages::job::Urgency;
 use dormouse_messages::policy::Preemption;
-use dormouse_messages::{Event, JobId, LogClock, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fact, JobId, Sequence, Timestamp};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -32,7 +32,6 @@ struct Known {
 /// The jobs, the policies and the preemptions so far.
 #[derive(Debug, Clone, Default)]
 pub struct Preemptions {
-    clock: LogClock,
     jobs: BTreeMap<JobId, Known>,
     policies: Vec<(Sequence, Preemption)>,
     pairs: BTreeSet<(JobId, JobId)>,
@@ -41,10 +40,9 @@ pub struct Preemptions {
 }
 
 impl Preemptions {
-    pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
-        let now = self.clock.pass(recorded);
-        let at = recorded.sequence;
-        match recorded.event() {
+    pub fn read(&mut self, fact: &Fact<'_>) -> Vec<String> {
+        let (at, now) = (fact.sequence, fact.at);
+        match fact.event() {
             Some(Event::ClusterConfigured(event)) => {
                 self.policies.push((at, event.policy.preemption));
             }

@@ -94,7 +94,6 @@ struct Service {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     services: BTreeMap<JobId, Service>,
-    incarnations: Incarnations,
     samples: Vec<Sample>,
 }
 
@@ -120,7 +119,7 @@ impl Served {
     }
 
     /// Step 1.
-    pub fn fold(&mut self, recorded: &Recorded) {
+    pub fn fold(&mut self, recorded: &Recorded, agents: &Incarnations) {
         match recorded.event() {
             Some(Event::ContainerReady(event)) => {
                 if let Some(service) = self.services.get_mut(&event.container.job) {
@@ -145,9 +144,12 @@ impl Served {
                     (event.container.incarnation, event.container.rank),
                 );
             }
-            Some(event @ Event::NodeJoined(_)) => self.incarnations.evolve(event),
-            Some(Event::NodeLost(event)) => self.lost(&event.node, event.incarnation),
-            Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation),
+            Some(Event::NodeLost(event)) if agents.ends(&event.node, event.incarnation) => {
+                self.lost(&event.node);
+            }
+            Some(Event::NodeFenced(event)) if agents.ends(&event.node, event.incarnation) => {
+                self.lost(&event.node);
+            }
             Some(Event::JobFailed(event)) => drop(self.services.remove(&event.job)),
             Some(Event::JobCancelled(event)) => drop(self.services.remove(&event.job)),
             Some(Event::JobCompleted(event)) => drop(self.services.remove(&event.job)),
@@ -161,10 +163,7 @@ impl Served {
         }
     }
 
-    fn lost(&mut self, node: &NodeId, incarnation: u64) {
-        if !self.incarnations.ends(node, incarnation) {
-            return;
-        }
+    fn lost(&mut self, node: &NodeId) {
         for service in self.services.values_mut() {
             service.ready.retain(|_, at| at != node);
         }

@@ -59,7 +59,7 @@ impl Engine {
 
     fn lease_of(&self, node: &NodeId) -> Option<Lease> {
         let agents = &self.agents;
-        let is_lost = self.lost.get(node) >= self.agent_incarnations.get(node);
+        let is_lost = self.lost.get(node).copied() >= self.agent_incarnations.get(node);
         let lease = agents.ties.lease(node, self.term, self.now, is_lost);
         let stolen = self.faults.plant() == Some(Plant::StolenLeases);
         match agents.ties.is_cut(node) {

@@ -73,7 +73,7 @@ impl Engine {
     fn agent_incarnation(&self, node: &NodeId) -> Option<u64> {
         let brokers = self.brokers.as_ref();
         let joining = brokers.and_then(|it| it.joining(node));
-        joining.or_else(|| self.agent_incarnations.get(node).copied())
+        joining.or_else(|| self.agent_incarnations.get(node))
     }
 
     pub(super) fn reboot(&mut self, node: &NodeId) {

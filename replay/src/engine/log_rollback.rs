@@ -51,7 +51,7 @@ impl Engine {
         }
         self.agents.go_back(&log, back.until.plus_ms(AGENTS_MS));
         self.audit = Audit::default();
-        (self.agent_incarnations, self.lost) = (BTreeMap::new(), BTreeMap::new());
+        (self.agent_incarnations, self.lost) = Default::default();
         for recorded in &log {
             self.audit.read(recorded);
             self.notes_incarnations(recorded);

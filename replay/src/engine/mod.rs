@@ -60,7 +60,8 @@ use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{Key, NodeDrained, NodeFenced, NodeLost, NodeRestored};
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
-    Amounts, Envelope, Event, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp, Writer,
+    Amounts, Envelope, Event, Incarnations, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp,
+    Writer,
 };
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
@@ -163,7 +164,7 @@ pub struct Engine {
     log: MemoryLog,
     script: Schedule<Action>,
     ingress: u64,
-    agent_incarnations: BTreeMap<NodeId, u64>,
+    agent_incarnations: Incarnations,
     lost: BTreeMap<NodeId, u64>,
     term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
@@ -204,7 +205,7 @@ impl Engine {
             log: MemoryLog::default(),
             script: Schedule::new(),
             ingress: 0,
-            agent_incarnations: BTreeMap::new(),
+            agent_incarnations: Incarnations::default(),
             lost: BTreeMap::new(),
             term: LeaseTerm::default(),
             services,
@@ -479,10 +480,9 @@ impl Engine {
     fn notes_incarnations(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
-            Some(Event::NodeJoined(it)) => drop(
-                self.agent_incarnations
-                    .insert(it.node.clone(), it.incarnation),
-            ),
+            Some(Event::NodeJoined(it)) => {
+                self.agent_incarnations.joined(&it.node, it.incarnation);
+            }
             Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
             _ => {}
         }
@@ -513,7 +513,7 @@ impl Engine {
             service.told(&recorded, self.now, &mut self.faults);
         }
         self.agents.fold(&recorded, self.now, &mut self.faults);
-        self.clients.fold(&recorded);
+        self.clients.fold(&recorded, &self.agent_incarnations);
         if self.audits {
             self.audit.read(&recorded);
         }

@@ -73,9 +73,7 @@ impl Engine {
             )),
         ];
         for (node, known) in ground.cluster.nodes.iter() {
-            engine
-                .agent_incarnations
-                .insert(node.clone(), known.incarnation);
+            engine.agent_incarnations.joined(node, known.incarnation);
         }
         engine.broker = Broker {
             clock: ground.cluster.clock.clone(),

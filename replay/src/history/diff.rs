@@ -19,7 +19,6 @@ use std::sync::Arc;
 use dormouse_messages::events::Outcome;
 use dormouse_messages::{Decider, Event, JobId, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
-use dormouse_optimizer::problem::Clock;
 
 pub use answer::{Class, DecisionDiff, DiffAnswer, Side};
 
@@ -31,7 +30,6 @@ use super::whatif::Differs;
 /// Compares a log's decisions with another policy's decisions from the same states.
 pub struct PolicyDiff<'a> {
     changes: &'a Changes,
-    optimizer: Optimizer,
     before: Fork,
     tail: VecDeque<Arc<Recorded>>,
     answer: DiffAnswer,
@@ -43,18 +41,10 @@ impl<'a> PolicyDiff<'a> {
     pub fn new(changes: &'a Changes) -> Self {
         Self {
             changes,
-            optimizer: Optimizer::default(),
             before: Fork::default(),
             tail: VecDeque::new(),
             answer: DiffAnswer::default(),
         }
-    }
-
-    /// Gives each decision its recorded time limit.
-    #[must_use]
-    pub fn timed(mut self, clock: Clock) -> Self {
-        self.optimizer = Optimizer::timed(clock);
-        self
     }
 
     /// Begins with the states of a slice.
@@ -92,9 +82,7 @@ impl<'a> PolicyDiff<'a> {
         };
         let mut other = self.before.cluster.clone();
         other.policy = self.changes.policy(&other.policy)?;
-        let again = self
-            .optimizer
-            .decide_within(&other, basis.now, basis.budget);
+        let again = Optimizer::default().decide_within(&other, basis.now, basis.budget);
         let Some(mut right) = again.proposals.into_iter().next().map(|it| it.event) else {
             return Ok(());
         };

@@ -64,8 +64,6 @@ pub struct StateObject {
 pub struct Decisions {
     /// Decisions that came out again.
     pub verified: u64,
-    /// Decisions that their time limit stopped, with valid figures and bound.
-    pub checked: u64,
     /// Decisions that came out otherwise.
     pub findings: u64,
 }

@@ -176,7 +176,6 @@ fn check(
         folds,
         decisions: Decisions {
             verified: report.verified,
-            checked: report.checked,
             findings: report.findings.len() as u64,
         },
     })

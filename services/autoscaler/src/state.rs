@@ -310,7 +310,9 @@ impl AutoscalerState {
     fn evolve_node(&mut self, event: NodeEvent<'_>, fact: &Fact<'_>) {
         let at = fact.at;
         match event {
-            NodeEvent::NodeJoined(event) => self.incarnations.joined(event),
+            NodeEvent::NodeJoined(event) => {
+                self.incarnations.joined(&event.node, event.incarnation);
+            }
             NodeEvent::NodeFenced(event) => self.lost(&event.node, event.incarnation),
             NodeEvent::ContainerReady(event) => {
                 let id = &event.container;

@@ -17,18 +17,18 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{
     AllocationDecided, AllocationUnchanged, Budget as RecordedBudget, JobAllocation,
-    NodeContainers, Outcome, Solver, Utilization, Waiting,
+    NodeContainers, Outcome, Utilization, Waiting,
 };
 use dormouse_messages::job::Urgency;
 use dormouse_messages::{Decider, Decision, Event, JobId, Proposal, Sequence, Timestamp, Writer};
 use dormouse_state::{Assignment, ClusterState, Job};
 
 use crate::present::has_less;
-use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
+use crate::problem::{Budget, DECISION_WORK, Problem, ProblemJob};
 use crate::problem_builder::{
     MOST_NAMED_BYTES, freed_at, held_by_quota, leaves_jobs, problem_within,
 };
-use crate::recheck::{self, recheck};
+use crate::recorded;
 use crate::solution::{JobShare, Solution};
 use crate::speeds;
 
@@ -42,22 +42,19 @@ const FEW_ENTRIES: usize = 2_000;
 
 const HELD_BYTES: usize = 1_024;
 
-/// In seconds; an allocation lives for minutes.
-const MOST_S: f64 = 10.0;
-
 /// The optimizer and its budget.
 #[derive(Debug, Clone, Copy)]
 pub struct Optimizer {
     pub gap: f64,
-    /// A decision stopped by time depends on the machine; the solver's node limit acts alike everywhere.
-    pub time: Option<TimeLimit>,
+    /// Steps of the search; an allocation lives for minutes, and a decision takes seconds.
+    pub work: u64,
 }
 
 impl Default for Optimizer {
     fn default() -> Self {
         Self {
             gap: 0.01,
-            time: None,
+            work: DECISION_WORK,
         }
     }
 }
@@ -72,23 +69,12 @@ pub struct Made {
 }
 
 impl Optimizer {
-    /// Returns the service's optimizer, limited to ten seconds of `clock`.
+    /// Returns the optimizer with a recorded budget.
     #[must_use]
-    pub fn timed(clock: Clock) -> Self {
-        let seconds = MOST_S;
-        Self {
-            time: Some(TimeLimit { seconds, clock }),
-            ..Self::default()
-        }
-    }
-
-    /// Returns the optimizer with a recorded budget, timed by its own clock.
-    #[must_use]
-    pub fn within(&self, budget: &RecordedBudget) -> Self {
-        let timed = self.time.zip(budget.seconds);
+    pub const fn within(budget: &RecordedBudget) -> Self {
         Self {
             gap: budget.gap,
-            time: timed.map(|(time, seconds)| TimeLimit { seconds, ..time }),
+            work: budget.work,
         }
     }
 
@@ -98,7 +84,7 @@ impl Optimizer {
         let budget = Budget {
             gap: self.gap,
             nodes: None,
-            time: self.time,
+            work: self.work,
         };
         let mut most_bytes = MOST_NAMED_BYTES;
         loop {
@@ -166,7 +152,7 @@ impl Optimizer {
         event: &AllocationDecided,
         now: Timestamp,
     ) -> Result<(), String> {
-        recheck::fits(state, event, now)
+        recorded::fits(state, event, now)
     }
 }
 
@@ -207,11 +193,10 @@ impl Decider for Optimizer {
         budget: Option<RecordedBudget>,
     ) -> Decision {
         budget
-            .map_or(*self, |budget| self.within(&budget))
+            .map_or(*self, |budget| Self::within(&budget))
             .decide(state, now)
     }
 
-    /// Decides without a time limit; [`recheck()`] covers decisions that time stopped.
     fn decide_again(
         &self,
         state: &ClusterState,
@@ -219,8 +204,9 @@ impl Decider for Optimizer {
         budget: Option<RecordedBudget>,
     ) -> Decision {
         if is_placed(state) {
-            let gap = budget.map_or(self.gap, |budget| budget.gap);
-            Self { gap, time: None }.propose(state, now)
+            budget
+                .map_or(*self, |budget| Self::within(&budget))
+                .propose(state, now)
         } else {
             Decision::default()
         }
@@ -239,13 +225,8 @@ impl Decider for Optimizer {
     fn budget(&self) -> Option<RecordedBudget> {
         Some(RecordedBudget {
             gap: self.gap,
-            nodes: None,
-            seconds: self.time.map(|time| time.seconds),
+            work: self.work,
         })
-    }
-
-    fn check(&self, state: &ClusterState, recorded: &Event) -> Option<Result<(), String>> {
-        recheck(state, recorded)
     }
 
     fn verify(
@@ -436,7 +417,6 @@ fn outcome(solution: &Solution, held: Vec<Waiting>) -> Outcome {
         reason: waiting.reason.clone(),
     });
     let resources = solution.utilization.resources.iter();
-    let report = &solution.solver;
     Outcome {
         waiting: waiting.chain(held).collect(),
         utilization: Utilization {
@@ -453,16 +433,6 @@ fn outcome(solution: &Solution, held: Vec<Waiting>) -> Outcome {
         forced_jobs: solution.forced_jobs,
         unbounded: solution.unbounded,
         forced: solution.forced,
-        solver: Solver {
-            name: report.name.clone(),
-            version: report.version.clone(),
-            status: report.status.clone(),
-            objective: report.objective,
-            bound: report.bound,
-            gap: report.gap,
-            nodes: report.nodes,
-            stopped_by: report.stopped_by,
-            stage: report.stage.clone(),
-        },
+        solver: solution.solver.clone(),
     }
 }

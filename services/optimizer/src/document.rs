@@ -7,18 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::ids::{IdError, JobId, NodeId};
 use dormouse_messages::needs::{Constraints, Labels, NODE_LABEL};
-use dormouse_messages::policy::{self, Admit};
+use dormouse_messages::policy;
 use dormouse_messages::quantity::{Amounts, Resource, Written};
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, PriorityClass, WrittenClass};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::decimal::Decimal;
 use crate::model::devices::{has_memory, unnamed};
 use crate::problem::{
-    Allocation, Budget, Clock, FairnessBound, Misfit, Objective, Placement, Policy, Precedence,
-    Problem, ProblemJob, ProblemNode, TimeLimit,
+    Budget, Misfit, Objective, Policy, Precedence, Problem, ProblemJob, ProblemNode,
 };
 use crate::solution::Solution;
 use crate::useful::Useful;
@@ -33,7 +31,7 @@ pub enum DocumentError {
     #[error("{0} is listed twice")]
     Twice(String),
     #[error("{0}")]
-    Objective(String),
+    Policy(String),
     #[error("{field} is {value}; {expected}")]
     Value {
         field: String,
@@ -49,7 +47,7 @@ struct Document {
     #[serde(default)]
     jobs: Vec<Job>,
     #[serde(default)]
-    policy: WrittenPolicy,
+    policy: Map<String, Value>,
     #[serde(default)]
     budget: WrittenBudget,
 }
@@ -143,55 +141,18 @@ fn yes() -> bool {
     true
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct WrittenPolicy {
-    allocation: Allocation,
-    theta1: Decimal,
-    theta2: Decimal,
-    fairness_bound: FairnessBound,
-    objective: Objective,
-    gang: bool,
-    priority_classes: BTreeMap<String, PriorityClass>,
-    drf: Misfit,
-    placement: Placement,
-    admit: Admit,
-    /// The document's order is the queue's order.
-    #[serde(rename = "queue")]
-    _queue: Option<String>,
-}
-
-impl Default for WrittenPolicy {
-    fn default() -> Self {
-        let policy = Policy::default();
-        Self {
-            allocation: policy.allocation,
-            theta1: policy.theta1,
-            theta2: policy.theta2,
-            fairness_bound: policy.fairness_bound,
-            objective: policy.objective,
-            gang: policy.gang,
-            priority_classes: BTreeMap::new(),
-            drf: policy.drf,
-            placement: policy.placement,
-            admit: Admit::Backfill,
-            _queue: None,
-        }
-    }
-}
-
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct WrittenBudget {
     gap: Option<f64>,
     nodes: Option<u64>,
-    seconds: Option<f64>,
+    work: Option<u64>,
 }
 
 /// Reads a problem.
 /// # Errors
 /// The first error in the document.
-pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> {
+pub fn read(text: &str) -> Result<Problem, DocumentError> {
     let document: Document = serde_json::from_str(text)?;
     let mut names = BTreeSet::new();
     let mut nodes = Vec::with_capacity(document.nodes.len());
@@ -216,14 +177,11 @@ pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> 
             taints: node.taints,
         });
     }
+    let (policy, misfit) = read_policy(document.policy)?;
     let mut known = BTreeSet::new();
     let mut jobs = Vec::with_capacity(document.jobs.len());
     for job in document.jobs {
-        let posed = job.read(
-            &names,
-            &document.policy.priority_classes,
-            &document.policy.objective,
-        )?;
+        let posed = job.read(&names, &policy.priority_classes, &policy.objective)?;
         if !known.insert(posed[0].job.clone()) {
             return Err(DocumentError::Twice(format!("job {}", posed[0].job)));
         }
@@ -232,13 +190,24 @@ pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> 
     for job in &mut jobs {
         job.gpu_parts = gpu_parts(&nodes, job);
     }
-    let budget = document.budget.read(clock)?;
+    let budget = document.budget.read()?;
     Ok(Problem {
         nodes,
         jobs,
-        policy: document.policy.read()?,
+        policy,
+        misfit,
         budget,
     })
+}
+
+fn read_policy(mut written: Map<String, Value>) -> Result<(Policy, Misfit), DocumentError> {
+    let misfit = written.remove("drf").map(serde_json::from_value);
+    let misfit = misfit.transpose()?.unwrap_or_default();
+    let policy: Policy = serde_json::from_value(written.into())?;
+    match policy.problem() {
+        Some(problem) => Err(DocumentError::Policy(problem)),
+        None => Ok((policy, misfit)),
+    }
 }
 
 fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
@@ -455,52 +424,20 @@ impl Role {
     }
 }
 
-impl WrittenPolicy {
-    fn read(self) -> Result<Policy, DocumentError> {
-        if let Some(problem) = self.objective.problem() {
-            return Err(DocumentError::Objective(problem));
-        }
-        for (field, theta) in [("theta1", self.theta1), ("theta2", self.theta2)] {
-            if theta.to_f64() > 1.0 {
-                let (field, value) = (field.to_owned(), theta.to_string());
-                return Err(DocumentError::Value {
-                    field,
-                    value,
-                    expected: "it must lie between 0 and 1",
-                });
-            }
-        }
-        Ok(Policy {
-            allocation: self.allocation,
-            theta1: self.theta1,
-            theta2: self.theta2,
-            fairness_bound: self.fairness_bound,
-            objective: self.objective,
-            gang: self.gang,
-            drf: self.drf,
-            placement: self.placement,
-            backfill: self.admit == Admit::Backfill,
-        })
-    }
-}
-
 impl WrittenBudget {
-    fn read(self, clock: Option<Clock>) -> Result<Budget, DocumentError> {
-        let gap = self.gap.unwrap_or(Budget::default().gap);
-        let seconds = self.seconds.map(|seconds| number("seconds", seconds));
-        let timed = seconds.transpose()?.zip(clock);
+    fn read(self) -> Result<Budget, DocumentError> {
+        let default = Budget::default();
         Ok(Budget {
-            gap: number("gap", gap)?,
+            gap: number("gap", self.gap.unwrap_or(default.gap))?,
             nodes: self.nodes,
-            time: timed.map(|(seconds, clock)| TimeLimit { seconds, clock }),
+            work: self.work.unwrap_or(default.work),
         })
     }
 }
 
-/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs, with measured seconds. A
-/// role is listed as a job.
+/// Writes the data of `allocation.decided` or `allocation.unchanged` for all jobs. A role is listed as a job.
 #[must_use]
-pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
+pub fn write(solution: &Solution) -> Value {
     let jobs = solution.jobs.iter().map(|share| {
         json!({
             "job": share.job, "containers": share.containers, "previous": share.previous.unwrap_or(0),
@@ -525,7 +462,6 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let resources = solution.utilization.resources.iter();
     let resources: BTreeMap<&str, f64> =
         resources.map(|(name, part)| (name.name(), *part)).collect();
-    let solver = &solution.solver;
     let mut value = json!({
         "type": if solution.changed { "dormouse.allocation.decided.v1" } else { "dormouse.allocation.unchanged.v1" },
         "jobs": jobs.collect::<Vec<_>>(),
@@ -539,13 +475,9 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
         "forced_jobs": solution.forced_jobs,
         "unbounded": solution.unbounded,
         "made_room_for": solution.made_room_for, "forced": solution.forced,
-        "solver": {
-            "name": solver.name, "version": solver.version, "status": solver.status,
-            "objective": solver.objective, "bound": solver.bound, "gap": solver.gap,
-            "nodes": solver.nodes, "stopped_by": solver.stopped_by, "stage": solver.stage,
-            "seconds": seconds,
-        },
+        "solver": solution.solver,
     });
+    value["solver"]["seconds"] = seconds.into();
     if let (false, Some(object)) = (solution.changed, value.as_object_mut()) {
         object.insert("reason".to_owned(), kept_reason(solution).into());
     }
@@ -564,14 +496,10 @@ pub fn kept_reason(solution: &Solution) -> String {
     }
 }
 
-/// Reads, solves and writes. Without a clock the document's time limit has no effect.
+/// Reads, solves and writes.
 ///
 /// # Errors
 /// The first error in the document.
-pub fn solve_document(text: &str, clock: Option<Clock>) -> Result<Value, DocumentError> {
-    let began_s = clock.map(|clock| clock());
-    let problem = read(text, clock)?;
-    let solution = crate::solve(&problem);
-    let seconds = clock.zip(began_s).map(|(clock, began_s)| clock() - began_s);
-    Ok(write(&solution, seconds))
+pub fn solve_document(text: &str) -> Result<Value, DocumentError> {
+    Ok(write(&crate::solve(&read(text)?)))
 }

@@ -12,8 +12,8 @@ use std::ops::Bound;
 use dormouse_messages::policy::Placement;
 
 use crate::drf::{Key, User, key};
-use crate::drive::deadline::Deadline;
 use crate::drive::waiting::{on_those, unschedulable};
+use crate::drive::work::Work;
 use crate::model::cluster::{Cluster, limits, runs};
 use crate::model::room::{fits, take};
 use crate::primal::slots_to_jobs::divide_again;
@@ -27,7 +27,7 @@ const RETRIES: usize = 32;
 
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    let deadline = Deadline::new(None);
+    let work = Work::new(u64::MAX);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "drf");
     keep_running(problem, &cluster, &mut rooms, &mut draft);
@@ -37,7 +37,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             continue;
         }
         match (
-            unschedulable(problem, &cluster, &deadline, index),
+            unschedulable(problem, &cluster, &work, index),
             cluster.demand(job),
         ) {
             (None, Some(demand)) => {
@@ -58,7 +58,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         }
     }
     let mut placed = with_roles(problem, &cluster, takers.clone(), &rooms);
-    if problem.policy.drf == Misfit::Skip {
+    if problem.misfit == Misfit::Skip {
         fill(problem, &cluster, &takers, (&mut placed, &mut rooms));
     }
     for (index, job) in problem.jobs.iter().enumerate() {
@@ -105,7 +105,7 @@ fn with_roles(
             }
             true
         });
-        let mut placed = rounds(cluster, takers.clone(), &rooms, problem.policy.drf);
+        let mut placed = rounds(cluster, takers.clone(), &rooms, problem.misfit);
         let short = roles.keys().copied().find(|job| !placed.contains_key(job));
         let Some(short) = short else {
             placed.extend(roles.into_values().flatten());

@@ -34,7 +34,7 @@ mod model;
 mod present;
 mod primal;
 mod problem_builder;
-mod recheck;
+mod recorded;
 mod report;
 mod speeds;
 mod static_policy;

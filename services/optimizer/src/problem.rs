@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::{ContainerType, Labels};
-pub use dormouse_messages::policy::{Allocation, FairnessBound, Objective, Placement};
+pub use dormouse_messages::policy::{
+    Admit, Allocation, FairnessBound, Objective, Placement, Policy,
+};
 use dormouse_messages::quantity::Amounts;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{Needs, Timestamp};
 
 use serde::Deserialize;
 
-use crate::decimal::Decimal;
 use crate::useful::Useful;
 
 /// One decision to make.
@@ -22,6 +23,7 @@ pub struct Problem {
     /// In release order, each followed by its roles, which count as jobs with a fixed count.
     pub jobs: Vec<ProblemJob>,
     pub policy: Policy,
+    pub misfit: Misfit,
     pub budget: Budget,
 }
 
@@ -175,46 +177,12 @@ pub struct InPlace {
     pub coordinator: Option<NodeId>,
 }
 
-/// The policy for sharing the cluster.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Policy {
-    pub allocation: Allocation,
-    /// θ1: the allowed unfairness (Dorm, equation 15).
-    pub theta1: Decimal,
-    /// θ2: the fraction of jobs that may be restarted (Dorm, equation 16).
-    pub theta2: Decimal,
-    pub fairness_bound: FairnessBound,
-    pub objective: Objective,
-    /// [`Allocation::Static`] starts jobs whole or not at all.
-    pub gang: bool,
-    pub drf: Misfit,
-    /// A job's containers on few nodes, or one by one.
-    pub placement: Placement,
-    /// P2 admits jobs behind a blocked head.
-    pub backfill: bool,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            allocation: Allocation::Dorm,
-            theta1: Decimal::new(1, 1),
-            theta2: Decimal::new(1, 1),
-            fairness_bound: FairnessBound::Paper,
-            objective: Objective::default(),
-            gang: true,
-            drf: Misfit::Skip,
-            placement: Placement::Pack,
-            backfill: true,
-        }
-    }
-}
-
 /// The offer loop's handling of a task that does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Misfit {
     /// The user is retired and the loop goes on (Mesos).
+    #[default]
     Skip,
     /// The first misfit ends the run (Ghodsi et al., Algorithm 1).
     Stop,
@@ -223,23 +191,17 @@ pub enum Misfit {
 /// The three minutes of Dorm's evaluation.
 pub const DEFAULT_STALL_S: f64 = 180.0;
 
-/// A monotonic clock: seconds since some moment.
-pub type Clock = fn() -> f64;
+/// The work of one decision. A step is one type at one entry of a table of rooms, about a nanosecond.
+pub const DECISION_WORK: u64 = 10_000_000_000;
 
-/// The time limit of one decision, by the caller's clock.
-#[derive(Debug, Clone, Copy)]
-pub struct TimeLimit {
-    pub seconds: f64,
-    pub clock: Clock,
-}
-
-/// The limits of the search for a better allocation.
+/// The limits of the search for a better allocation: counted, so that every machine stops at the same place.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     pub gap: f64,
+    /// Branch-and-bound nodes of one model.
     pub nodes: Option<u64>,
-    /// A decision that meets the limit depends on the machine.
-    pub time: Option<TimeLimit>,
+    /// Steps of the whole decision.
+    pub work: u64,
 }
 
 impl Default for Budget {
@@ -247,7 +209,7 @@ impl Default for Budget {
         Self {
             gap: 0.01,
             nodes: None,
-            time: None,
+            work: DECISION_WORK,
         }
     }
 }

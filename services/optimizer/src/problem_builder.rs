@@ -14,10 +14,9 @@ use dormouse_messages::policy;
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
 use dormouse_state::{ClusterState, Job, Place, Protection};
 
-use crate::decimal::Decimal;
 use crate::present::{stands, starts, stays_in_place};
 use crate::problem::{
-    self, Budget, InPlace, Policy, Precedence, Problem, ProblemGpu, ProblemJob, ProblemNode,
+    Budget, InPlace, Misfit, Precedence, Problem, ProblemGpu, ProblemJob, ProblemNode,
 };
 use crate::speeds::Values;
 use crate::tenants;
@@ -119,7 +118,8 @@ pub(crate) fn problem_within(
     Problem {
         nodes: nodes(state),
         jobs: jobs.collect(),
-        policy: policy_of(&state.policy),
+        policy: state.policy.clone(),
+        misfit: Misfit::Skip,
         budget,
     }
 }
@@ -393,20 +393,4 @@ fn at_most(reserved: Amounts, capacity: &Amounts, pinned: &Amounts) -> Amounts {
         bounded.set(resource.clone(), amount.min(left.get(resource)));
     }
     bounded
-}
-
-fn policy_of(policy: &policy::Policy) -> Policy {
-    // An unreadable fraction falls back to 0.1; the policy was validated when configured.
-    let fraction = |theta: f64| Decimal::from_f64(theta).unwrap_or(Decimal::new(1, 1));
-    Policy {
-        allocation: policy.allocation,
-        theta1: fraction(policy.theta1),
-        theta2: fraction(policy.theta2),
-        fairness_bound: policy.fairness_bound,
-        objective: policy.objective,
-        gang: policy.gang,
-        drf: problem::Misfit::Skip,
-        placement: policy.placement,
-        backfill: policy.backfills(),
-    }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::StoppedBy;
+use dormouse_messages::events::{Solver, StoppedBy};
 use dormouse_messages::ids::NodeId;
 use dormouse_messages::quantity::Amounts;
 
 use crate::model::cluster::{Cluster, FairUser, is_head, limits, roles_of, runs};
 use crate::problem::{Problem, ProblemJob};
-use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
+use crate::solution::{JobShare, Solution, Utilization, WaitCode, Waiting};
 
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -21,7 +21,7 @@ pub(crate) struct Draft {
     /// A service, notebook or preempting job.
     pub made_room_for: Option<usize>,
     pub forced: bool,
-    pub solver: SolverReport,
+    pub solver: Solver,
 }
 
 impl Draft {
@@ -34,14 +34,14 @@ impl Draft {
             unbounded: false,
             made_room_for: None,
             forced: false,
-            solver: SolverReport {
+            solver: Solver {
                 name: procedure.to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 status: "none".to_owned(),
                 objective: 0.0,
                 bound: 0.0,
                 gap: 0.0,
-                nodes: Some(0),
+                work: 0,
                 stopped_by: StoppedBy::Procedure,
                 stage: procedure.to_owned(),
             },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::StoppedBy;
+use dormouse_messages::events::Solver;
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::quantity::Resource;
 
@@ -27,7 +27,9 @@ pub struct Solution {
     pub made_room_for: Option<JobId>,
     pub forced: bool,
     pub changed: bool,
-    pub solver: SolverReport,
+    /// Its status is `optimal`, `feasible`, `infeasible`, `unknown` (a limit came first) or `none` (no solver
+    /// was needed).
+    pub solver: Solver,
 }
 
 /// One job's part of the allocation.
@@ -101,20 +103,4 @@ pub struct Utilization {
     pub resources: BTreeMap<Resource, f64>,
     /// Sum of the fractions (Dorm, equation 5).
     pub total: f64,
-}
-
-/// The search's report on a decision.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SolverReport {
-    pub name: String,
-    pub version: String,
-    /// `optimal`, `feasible`, `infeasible`, `unknown` (a limit came first) or `none` (no solver was needed).
-    pub status: String,
-    pub objective: f64,
-    pub bound: f64,
-    /// (bound − objective) / |bound|.
-    pub gap: f64,
-    pub nodes: Option<u64>,
-    pub stopped_by: StoppedBy,
-    pub stage: String,
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::drive::deadline::Deadline;
 use crate::drive::waiting::{on_those, unschedulable};
+use crate::drive::work::Work;
 use crate::model::cluster::{Cluster, limits, runs};
 use crate::model::room::{fits, give, take};
 use crate::primal::slots_to_jobs::divide_again;
@@ -21,7 +21,7 @@ use crate::solution::{Solution, WaitCode};
 
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    let deadline = Deadline::new(None);
+    let work = Work::new(u64::MAX);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "static");
     keep_running(problem, &cluster, &mut rooms, &mut draft);
@@ -41,7 +41,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             }
             continue;
         }
-        if let Some(why) = unschedulable(problem, &cluster, &deadline, index) {
+        if let Some(why) = unschedulable(problem, &cluster, &work, index) {
             draft.waiting.insert(index, why);
             continue;
         } else if let Some(head) = blocked {

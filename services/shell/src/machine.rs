@@ -539,10 +539,8 @@ fn after(folded: Sequence, every: Option<u64>) -> Sequence {
 #[must_use]
 pub fn hurried(budget: Budget, discarded: u32) -> Budget {
     let halvings = discarded.saturating_sub(DISCARDS - 1).min(16);
-    let seconds = budget
-        .seconds
-        .map(|seconds| seconds / f64::from(1u32 << halvings));
-    Budget { seconds, ..budget }
+    let work = budget.work >> halvings;
+    Budget { work, ..budget }
 }
 
 fn make<D: Decider>(

@@ -352,16 +352,15 @@ fn decide(shell: &mut Shell<Toy<true>>) -> crate::Made {
 }
 
 #[test]
-fn a_decision_that_is_overtaken_again_and_again_has_less_time() {
+fn a_decision_that_is_overtaken_again_and_again_may_work_less() {
     let budget = Budget {
         gap: 0.0,
-        nodes: None,
-        seconds: Some(8.0),
+        work: 8_000,
     };
-    let seconds = |discarded| hurried(budget, discarded).seconds;
-    assert_eq!(seconds(1), Some(8.0));
-    assert_eq!(seconds(2), Some(4.0));
-    assert_eq!(seconds(4), Some(1.0));
+    let work = |discarded| hurried(budget, discarded).work;
+    assert_eq!(work(1), 8_000);
+    assert_eq!(work(2), 4_000);
+    assert_eq!(work(4), 1_000);
 }
 
 #[test]

@@ -45,8 +45,7 @@ fn basis() -> Option<Basis> {
         state_hash: Some("b3:9f86d081884c7d65".to_owned()),
         budget: Some(Budget {
             gap: 0.01,
-            nodes: Some(20_000),
-            seconds: Some(2.0),
+            work: 10_000_000_000,
         }),
     })
 }
@@ -121,7 +120,7 @@ fn outcome() -> Outcome {
             objective: 1.2,
             bound: 1.21,
             gap: 0.008,
-            nodes: Some(12),
+            work: 48_000,
             stopped_by: StoppedBy::Gap,
             stage: "exact".to_owned(),
         },

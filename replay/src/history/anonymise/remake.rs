@@ -8,69 +8,48 @@ use dormouse_admission::Admission;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::{
-    CodecError, Decider, Envelope, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer,
+    CodecError, Decider, Envelope, Event, Proposal, Recorded, Sequence, Timestamp, Writer,
 };
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use serde_json::Value;
 
 use super::event::LEFT_OUT;
+use crate::lagging::Lagging;
 
-/// A service that folds up to the recorded basis.
-struct Lagging<D: Decider> {
-    decider: D,
-    state: D::State,
-    waiting: VecDeque<Arc<Recorded>>,
+#[derive(Default)]
+struct ServiceRemaker<D: Decider> {
+    lagging: Lagging<D>,
     current: Option<(Sequence, Timestamp, VecDeque<Proposal>)>,
 }
 
-impl<D: Decider> Lagging<D> {
-    fn new(decider: D) -> Self {
-        Self {
-            decider,
-            state: D::State::default(),
-            waiting: VecDeque::new(),
-            current: None,
-        }
-    }
-
+impl<D: Decider> ServiceRemaker<D> {
     fn again(&mut self, event: &Event) -> Option<Event> {
         let basis = event.basis()?;
         let of = (basis.asof, basis.now);
         if self.current.as_ref().is_none_or(|it| (it.0, it.1) != of) {
-            while let Some(next) = self.waiting.front().filter(|it| it.sequence <= basis.asof) {
-                self.state.evolve(next);
-                self.waiting.pop_front();
-            }
-            let decided = self
-                .decider
-                .decide_again(&self.state, basis.now, basis.budget);
+            while self.lagging.fold_next(basis.asof).is_some() {}
+            let Lagging { decider, state, .. } = &self.lagging;
+            let decided = decider.decide_again(state, basis.now, basis.budget);
             self.current = Some((basis.asof, basis.now, decided.proposals.into()));
         }
         let (.., proposals) = self.current.as_mut()?;
         proposals.pop_front().map(|it| it.event)
     }
+
+    fn read(&mut self, recorded: &Arc<Recorded>) {
+        self.lagging.waiting.push_back(Arc::clone(recorded));
+    }
 }
 
 /// All services.
+#[derive(Default)]
 pub struct Remaker {
-    admission: Lagging<Admission>,
-    optimizer: Lagging<Optimizer>,
-    placer: Lagging<Placer>,
-    checkpointer: Lagging<Checkpointer>,
-    autoscaler: Lagging<Autoscaler>,
-}
-
-impl Default for Remaker {
-    fn default() -> Self {
-        Self {
-            admission: Lagging::new(Admission),
-            optimizer: Lagging::new(Optimizer::default()),
-            placer: Lagging::new(Placer),
-            checkpointer: Lagging::new(Checkpointer::default()),
-            autoscaler: Lagging::new(Autoscaler),
-        }
-    }
+    admission: ServiceRemaker<Admission>,
+    optimizer: ServiceRemaker<Optimizer>,
+    placer: ServiceRemaker<Placer>,
+    checkpointer: ServiceRemaker<Checkpointer>,
+    autoscaler: ServiceRemaker<Autoscaler>,
 }
 
 impl Remaker {
@@ -97,11 +76,11 @@ impl Remaker {
             }
         }
         let shared = Arc::new(recorded.clone());
-        self.admission.waiting.push_back(Arc::clone(&shared));
-        self.optimizer.waiting.push_back(Arc::clone(&shared));
-        self.placer.waiting.push_back(Arc::clone(&shared));
-        self.checkpointer.waiting.push_back(Arc::clone(&shared));
-        self.autoscaler.waiting.push_back(shared);
+        self.admission.read(&shared);
+        self.optimizer.read(&shared);
+        self.placer.read(&shared);
+        self.checkpointer.read(&shared);
+        self.autoscaler.read(&shared);
         Ok(recorded)
     }
 }

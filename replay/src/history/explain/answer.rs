@@ -44,8 +44,7 @@ pub struct DecisionRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     pub build: String,
-    /// This build's decision from the same basis: `equal`, `differs`, or `checked` if the solver ran out
-    /// of time.
+    /// This build's decision from the same basis: `equal` or `differs`.
     pub remade: String,
     pub causes: Vec<Cause>,
 }

@@ -4,12 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dormouse_messages::events::StoppedBy;
 use dormouse_messages::{
     Decider as _, Epoch, Event, JobId, LogClock, NodeId, Recorded, Sequence, TenantId, Timestamp,
     Writer,
 };
-use dormouse_optimizer::problem::Clock;
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::ReadModel;
 
@@ -52,7 +50,6 @@ pub(crate) struct Decided {
     pub recorded: Arc<Recorded>,
     pub before: Fork,
     pub causes: Vec<Cause>,
-    clock: Option<Clock>,
 }
 
 /// Reads a log, then explains.
@@ -60,7 +57,6 @@ pub struct Explainer {
     pub(super) subject: Subject,
     pub(super) viewer: Option<TenantId>,
     pub(super) solves: usize,
-    clock: Option<Clock>,
     pub(super) before: Fork,
     pub(super) tail: VecDeque<Arc<Recorded>>,
     /// The last events before `tail`, since a decision may answer a postponed cause.
@@ -84,7 +80,6 @@ impl Explainer {
             subject,
             viewer,
             solves,
-            clock: None,
             before: Fork::default(),
             tail: VecDeque::new(),
             folded: VecDeque::new(),
@@ -97,13 +92,6 @@ impl Explainer {
             model: ReadModel::default(),
             head: Fork::default(),
         }
-    }
-
-    /// Repeats decisions that ran out of time within the same time, by this clock.
-    #[must_use]
-    pub const fn timed(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
     }
 
     /// Begins with the states of a snapshot.
@@ -156,7 +144,6 @@ impl Explainer {
             recorded: Arc::clone(recorded),
             before: Fork::default(),
             causes,
-            clock: self.clock,
         });
     }
 
@@ -218,18 +205,10 @@ impl Decided {
             .event()
             .and_then(Event::basis)
             .and_then(|basis| basis.budget);
-        let solver = match self.recorded.event() {
-            Some(Event::AllocationDecided(event)) => Some(&event.outcome.solver),
-            Some(Event::AllocationUnchanged(event)) => Some(&event.outcome.solver),
-            _ => None,
-        };
-        let by_time = solver.is_some_and(|solver| solver.stopped_by == StoppedBy::Time);
-        let clock = self.clock.filter(|_| by_time);
-        let own = clock.map_or_else(Optimizer::default, Optimizer::timed);
-        budget.map_or(own, |budget| own.within(&budget))
+        budget.map_or_else(Optimizer::default, |budget| Optimizer::within(&budget))
     }
 
-    /// Repeats the decision. Unless time stopped the solver, the result is the same on any machine.
+    /// Repeats the decision; the result is the same on any machine.
     pub fn made(&self) -> Made {
         let basis = self.recorded.event().and_then(Event::basis);
         let now = basis.map_or(self.before.now, |basis| basis.now);
@@ -241,17 +220,11 @@ impl Decided {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
         let optimizer = self.optimizer();
-        let remade = match optimizer.check(&self.before.cluster, event) {
-            Some(Ok(())) => "checked",
-            Some(Err(_)) => "differs",
-            None => {
-                let mut bare = event.clone();
-                bare.set_basis(None);
-                match optimizer.verify(&self.before.cluster, &bare, Some(&made.event)) {
-                    Ok(()) => "equal",
-                    Err(_) => "differs",
-                }
-            }
+        let mut bare = event.clone();
+        bare.set_basis(None);
+        let remade = match optimizer.verify(&self.before.cluster, &bare, Some(&made.event)) {
+            Ok(()) => "equal",
+            Err(_) => "differs",
         };
         let epoch = match event {
             Event::AllocationDecided(event) => Some(event.epoch.0),

@@ -30,7 +30,6 @@ use dormouse_messages::Event;
 
 pub use answer::*;
 pub use changes::{Candidate, Change};
-pub use dormouse_optimizer::problem::Clock;
 pub use explainer::{ExplainError, Explainer, SOLVES, Subject};
 pub(crate) use others::restarts;
 

@@ -67,7 +67,7 @@ impl Search<'_> {
         let budget = Budget {
             gap: self.optimizer.gap,
             nodes: None,
-            time: self.optimizer.time,
+            work: self.optimizer.work,
         };
         problem_of(&fork.cluster, fork.now, budget)
     }

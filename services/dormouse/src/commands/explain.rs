@@ -9,7 +9,6 @@ use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, SO
 use super::common::history::open_near;
 use crate::cli::global::Output;
 use crate::cli::log_range::PointArgs;
-use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print::{self, Growing};
@@ -43,7 +42,7 @@ pub struct ExplainArgs {
 pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let subject = subject(args)?;
     let viewer = args.point.view.viewer.clone();
-    let mut explainer = Explainer::new(subject, viewer, args.solves).timed(steady_s);
+    let mut explainer = Explainer::new(subject, viewer, args.solves);
     let reading = open_near(context, &args.point).await?;
     if let Some(states) = reading.states()? {
         explainer = explainer.starting_from(states.fork, states.model);

@@ -20,7 +20,6 @@ use super::api;
 use super::forecaster::Forecaster;
 use super::role::Role;
 use crate::build_id;
-use crate::clock::steady_s;
 
 /// A service with a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +69,14 @@ pub async fn run(
         }
         Service::Optimizer => {
             let forecaster = Forecaster::start(log.clone());
-            let optimizer = Optimizer::timed(steady_s);
-            decider(optimizer, log, role, Some(Box::new(forecaster)), shutdown).await
+            decider(
+                Optimizer::default(),
+                log,
+                role,
+                Some(Box::new(forecaster)),
+                shutdown,
+            )
+            .await
         }
         Service::Placer => {
             let leases = LeaseWatcher::new(&log, role.local.clone(), watched, lost, lost_gateway);

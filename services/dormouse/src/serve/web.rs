@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use super::{MetricsArg, telemetry, until_asked};
 use crate::build_id;
 use crate::cli::log_range::LogFileArg;
-use crate::clock::steady_s;
 use crate::context::Context;
 use crate::describe::describe;
 use crate::error::DONE;
@@ -99,7 +98,7 @@ async fn page(
         };
         let config = config(args.page, args.page_host.clone(), access);
         let log = Log::connect(&context.settings("web")).await?;
-        let page = Page::new(Past::new(&log.identity(), true).timed(steady_s));
+        let page = Page::new(Past::new(&log.identity(), true));
         let server = Server::bind(config, page.clone())?;
         print::aside(format!("The page is at {}{opening}", server.url()));
         let reading = async {
@@ -113,7 +112,7 @@ async fn page(
         };
     };
     let config = config(args.page, args.page_host.clone(), access);
-    let page = Page::new(open(file)?.timed(steady_s));
+    let page = Page::new(open(file)?);
     let server = Server::bind(config, page.clone())?;
     print::aside(format!(
         "The page of {} is at {}",
@@ -143,7 +142,7 @@ fn token() -> anyhow::Result<String> {
 /// # Errors
 /// If the address is taken.
 pub fn local(listen: SocketAddr, log: &Log) -> anyhow::Result<(Server, Page)> {
-    let page = Page::new(Past::new(&log.identity(), true).timed(steady_s));
+    let page = Page::new(Past::new(&log.identity(), true));
     let config = config(listen, Vec::new(), Access::Loopback);
     Ok((Server::bind(config, page.clone())?, page))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::quantity::{Amounts, Resource};
+use dormouse_optimizer::decimal::ceil_times;
 use dormouse_optimizer::drf::{User, fill};
 use dormouse_optimizer::problem::{Problem, ProblemJob};
 use highs::{RowProblem, Sense};
@@ -69,8 +70,8 @@ pub fn solve(problem: &Problem, seconds: f64) -> Option<f64> {
         }
     }
     let twice = 2 * totals.len() as u64;
-    model.add_row(..=problem.policy.theta1.ceil_times(twice) as f64, losses);
-    let most = problem.policy.theta2.ceil_times(restarts.len() as u64);
+    model.add_row(..=ceil_times(problem.policy.theta1, twice) as f64, losses);
+    let most = ceil_times(problem.policy.theta2, restarts.len() as u64);
     model.add_row(..=most as f64, restarts);
     run(model, problem.budget.gap, seconds)
 }

@@ -81,7 +81,7 @@ impl BlockedHeads {
             // Next to the room that is kept already: together it must be possible.
             let kept = self.kept().chain([job]).collect::<Vec<_>>();
             let together = self.unbounded(queue, members, &kept);
-            head.fits = any(&together, &queue.problem.budget, queue.deadline) != Some(false);
+            head.fits = any(&together, &queue.problem.budget, queue.work) != Some(false);
         }
         self.heads.push(head);
     }

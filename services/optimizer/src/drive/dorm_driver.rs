@@ -12,16 +12,16 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::StoppedBy;
+use dormouse_messages::events::{Solver, StoppedBy};
 
 use crate::drive::backfill::BlockedHeads;
-use crate::drive::deadline::Deadline;
 use crate::drive::independent_bound::independent_bound;
 use crate::drive::participants::{Admitted, Queue};
 use crate::drive::preempt::{Preempted, preempt};
 use crate::drive::search::{Found, gap};
 use crate::drive::urgent::{self, MadeRoom, Whom};
 use crate::drive::waiting::{WaitContext, blocked};
+use crate::drive::work::Work;
 use crate::milp::highs;
 use crate::milp::type_milp::may_be_feasible;
 use crate::model::candidate::Candidate;
@@ -35,7 +35,7 @@ use crate::primal::role_affinity::near_workers;
 use crate::primal::slots_to_jobs::{Partitions, slots_to_jobs};
 use crate::problem::{Budget, Problem};
 use crate::report::Draft;
-use crate::solution::{Solution, SolverReport, WaitCode};
+use crate::solution::{Solution, WaitCode};
 
 pub(crate) const KEPT: &str = "kept";
 
@@ -43,10 +43,11 @@ const PREFIXES: usize = 16;
 
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    let deadline = Deadline::new(problem.budget.time);
-    let mut draft = Queue::new(problem, &cluster, &deadline).decide();
-    // With more time the decision might differ.
-    if let Some(limit) = deadline.met() {
+    let work = Work::new(problem.budget.work);
+    let mut draft = Queue::new(problem, &cluster, &work).decide();
+    draft.solver.work = work.spent();
+    // Without the limit the decision might differ.
+    if let Some(limit) = work.met() {
         draft.solver.stopped_by = limit;
     }
     crate::report::write(problem, &cluster, draft)
@@ -183,7 +184,7 @@ impl Queue<'_> {
             let job = &mut problem.jobs[*index];
             (job.min, job.max) = (*target, *target);
         }
-        let mut queue = Queue::new(&problem, self.cluster, self.deadline);
+        let mut queue = Queue::new(&problem, self.cluster, self.work);
         for (index, _) in cut.iter().filter(|(_, target)| *target == 0) {
             queue.running.retain(|job| job != index);
             let reason =
@@ -207,7 +208,7 @@ impl Queue<'_> {
                 return admitted;
             };
             let ends = admitted.as_ref().is_none_or(|it| it.unbounded);
-            if ends || !self.problem.policy.backfill || blocked_heads.is_full() {
+            if ends || !self.problem.policy.backfills() || blocked_heads.is_full() {
                 return admitted;
             }
             let behind = rest.split_off(taken + 1);
@@ -269,12 +270,12 @@ impl Queue<'_> {
         draft.adjustment_bound = instance.restart_bound;
         let (status, bound) = match self.running.is_empty() {
             true => ("optimal", objective),
-            false if self.deadline.has_left_open() => {
+            false if self.work.has_left_open() => {
                 ("unknown", independent_bound(&instance).0.max(objective))
             }
             false => ("infeasible", objective),
         };
-        draft.solver = SolverReport {
+        draft.solver = Solver {
             status: status.to_owned(),
             objective,
             bound,
@@ -381,7 +382,7 @@ impl Queue<'_> {
         let context = WaitContext {
             problem: self.problem,
             cluster: self.cluster,
-            open: self.deadline.has_left_open(),
+            open: self.work.has_left_open(),
         };
         let mut first = None;
         for index in self.waiting.iter().filter(|job| !members.contains(job)) {
@@ -449,11 +450,11 @@ fn finder(stage: &str) -> (&'static str, String) {
     }
 }
 
-fn report(instance: &Instance, found: &Found) -> SolverReport {
+fn report(instance: &Instance, found: &Found) -> Solver {
     let objective = found.candidate.objective(instance);
     let bound = found.bound.max(objective);
     let (name, version) = finder(found.stage);
-    SolverReport {
+    Solver {
         name: name.to_owned(),
         version,
         status: if found.proven == StoppedBy::Optimal {
@@ -465,8 +466,7 @@ fn report(instance: &Instance, found: &Found) -> SolverReport {
         objective,
         bound,
         gap: gap(objective, bound),
-        // HiGHS does not report the number of nodes.
-        nodes: (!found.branched).then_some(0),
+        work: 0,
         stopped_by: found.proven,
         stage: found.stage.to_owned(),
     }

@@ -14,10 +14,10 @@
 
 use dormouse_messages::events::StoppedBy;
 
-use crate::drive::deadline::Deadline;
 use crate::drive::independent_bound::independent_bound;
 use crate::drive::price_search;
 use crate::drive::search::{OPTIMAL, Search, Verdict};
+use crate::drive::work::Work;
 use crate::milp::highs::{Ending, Limits, Outcome};
 use crate::milp::type_milp::{TypeMilp, may_be_feasible};
 use crate::model::candidate::Candidate;
@@ -32,9 +32,14 @@ const LARGE_NODES: u64 = 10;
 /// Solved first, in columns of slots.
 const SMALL_COLUMNS: usize = 600;
 const EXACT_COLUMNS: usize = 4_000;
+/// Columns beyond which no model is begun: its first relaxation alone may take longer than a decision.
+const MOST_COLUMNS: u64 = 100_000;
+/// Steps of a simplex iteration a column, and of a node a column: some dozens of iterations.
+const COLUMN_STEPS: u64 = 20;
+const NODE_STEPS: u64 = 40 * COLUMN_STEPS;
 
-pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Verdict {
-    let mut search = Search::new(instance, budget, deadline);
+pub(crate) fn search(instance: &Instance, budget: &Budget, work: &Work) -> Verdict {
+    let mut search = Search::new(instance, budget, work);
     match search.stages() {
         Some(()) => search.verdict(),
         None => Verdict::Infeasible,
@@ -43,8 +48,8 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) 
 
 #[cfg(test)]
 pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict {
-    let deadline = Deadline::new(None);
-    let mut search = Search::new(instance, budget, &deadline);
+    let work = Work::new(u64::MAX);
+    let mut search = Search::new(instance, budget, &work);
     match price_search::search(&mut search) {
         Some(()) if !search.has_candidate() => Verdict::Unknown,
         Some(()) => search.verdict(),
@@ -57,7 +62,7 @@ fn exact_columns(instance: &Instance) -> usize {
 }
 
 /// `None` if the budget ended first.
-pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Option<bool> {
+pub(crate) fn any(instance: &Instance, budget: &Budget, work: &Work) -> Option<bool> {
     let simple = [
         Some(Candidate::incumbent(instance)),
         min_restart_heuristic(instance),
@@ -75,14 +80,14 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> 
     // A small model that mostly proves infeasibility already.
     let small = exact_columns(instance) <= SMALL_COLUMNS;
     budget.nodes = budget.nodes.or((!small).then_some(LARGE_NODES));
-    let mut first = Search::new(instance, &budget, deadline);
+    let mut first = Search::new(instance, &budget, work);
     if first.classes().is_none() {
         return Some(false);
     }
     if first.has_candidate() {
         return Some(true);
     }
-    match search(instance, &budget, deadline) {
+    match search(instance, &budget, work) {
         Verdict::Found(_) => Some(true),
         Verdict::Infeasible => Some(false),
         Verdict::Unknown => None,
@@ -130,7 +135,7 @@ impl Search<'_> {
             } else {
                 f64::INFINITY
             },
-            ..self.limits(0.2)
+            ..self.limits()
         };
         let (outcome, candidate) = self.run(&groups, limits, None);
         if outcome.ending == Ending::Infeasible {
@@ -149,7 +154,7 @@ impl Search<'_> {
             .best
             .as_ref()
             .map(|(candidate, _, _)| candidate.clone());
-        let mut limits = self.limits(0.9);
+        let mut limits = self.limits();
         if self.budget.nodes.is_none() && exact_columns(self.instance) > SMALL_COLUMNS {
             limits.nodes = LARGE_NODES;
         }
@@ -167,18 +172,27 @@ impl Search<'_> {
         limits: Limits,
         start: Option<&Candidate>,
     ) -> (Outcome, Option<Candidate>) {
-        if self.is_late() {
-            return (Outcome::late(), None);
+        let columns = (groups.len() * self.instance.types.len()) as u64;
+        if self.work.is_over() {
+            return (Outcome::without_solution(Ending::Limit), None);
         }
+        if columns > MOST_COLUMNS {
+            self.work.meet(StoppedBy::Work);
+            return (Outcome::without_solution(Ending::Limit), None);
+        }
+        let affordable = self.work.left() / (columns * NODE_STEPS).max(1);
+        let limits = Limits {
+            nodes: limits.nodes.min(affordable),
+            ..limits
+        };
         let mut model = TypeMilp::new(self.instance, groups, true);
         let start = start.map(|candidate| model.columns(candidate));
         let linear = std::mem::take(&mut model.model);
         let outcome = linear.maximise(&limits, start.as_deref());
-        self.branched = true;
+        self.work.spend(outcome.iterations * columns * COLUMN_STEPS);
         self.bounded(model.bound(outcome.bound));
         match outcome.ending {
-            Ending::Limit => self.deadline.meet(StoppedBy::Nodes),
-            Ending::Time => self.deadline.meet(StoppedBy::Time),
+            Ending::Limit => self.work.meet(StoppedBy::Nodes),
             Ending::Optimal | Ending::Infeasible | Ending::Error => {}
         }
         let candidate = model.candidate(&outcome);

@@ -8,7 +8,7 @@
 //! - [`independent_bound`]: every job at its best, as if alone;
 //! - [`price_search`]: bounds and candidates from prices, on large clusters;
 //! - [`search`]: the best candidate, the bound and the limits of one search;
-//! - [`deadline`]: the time of the whole decision;
+//! - [`work`]: the steps of the whole decision;
 //! - [`waiting`]: why a job waits.
 //!
 //! A stage stays if the benchmarks' gap or time grows without it. Without the class prices
@@ -18,7 +18,6 @@
 //! those with 24 shapes do.
 
 pub(crate) mod backfill;
-pub(crate) mod deadline;
 pub(crate) mod dorm_driver;
 pub(crate) mod independent_bound;
 pub(crate) mod ladder;
@@ -28,3 +27,4 @@ pub(crate) mod price_search;
 pub(crate) mod search;
 pub(crate) mod urgent;
 pub(crate) mod waiting;
+pub(crate) mod work;

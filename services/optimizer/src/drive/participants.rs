@@ -7,10 +7,10 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::{Amounts, NodeId};
 use dormouse_state::{FreeNode, FreeNodes};
 
-use crate::drive::deadline::Deadline;
 use crate::drive::ladder::search;
 use crate::drive::search::{Found, Verdict};
 use crate::drive::waiting::unschedulable;
+use crate::drive::work::Work;
 use crate::model::cluster::{Cluster, runs};
 use crate::model::eligibility::Confined;
 use crate::model::instance::Instance;
@@ -25,7 +25,7 @@ pub(crate) struct Queue<'a> {
     /// By class; within a class displaced jobs, then new ones.
     pub waiting: Vec<usize>,
     pub unschedulable: BTreeMap<usize, (WaitCode, String)>,
-    pub deadline: &'a Deadline,
+    pub work: &'a Work,
 }
 
 fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {
@@ -52,7 +52,7 @@ pub(crate) struct Admitted {
 }
 
 impl<'a> Queue<'a> {
-    pub fn new(problem: &'a Problem, cluster: &'a Cluster, deadline: &'a Deadline) -> Self {
+    pub fn new(problem: &'a Problem, cluster: &'a Cluster, work: &'a Work) -> Self {
         let mut queue = Self {
             problem,
             cluster,
@@ -60,13 +60,13 @@ impl<'a> Queue<'a> {
             running: Vec::new(),
             waiting: Vec::new(),
             unschedulable: BTreeMap::new(),
-            deadline,
+            work,
         };
         let mut fresh = Vec::new();
         for (index, job) in problem.heads() {
             if runs(cluster, job) {
                 queue.running.push(index);
-            } else if let Some(why) = unschedulable(problem, cluster, deadline, index) {
+            } else if let Some(why) = unschedulable(problem, cluster, work, index) {
                 queue.unschedulable.insert(index, why);
             } else if job.urgency > Urgency::Training {
                 queue.running.push(index);
@@ -108,7 +108,7 @@ impl<'a> Queue<'a> {
             running: self.running.clone(),
             waiting: self.waiting.clone(),
             unschedulable: self.unschedulable.clone(),
-            deadline: self.deadline,
+            work: self.work,
         }
     }
 
@@ -131,11 +131,11 @@ impl<'a> Queue<'a> {
     }
 
     pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
-        match search(instance, &self.problem.budget, self.deadline) {
+        match search(instance, &self.problem.budget, self.work) {
             Verdict::Found(found) => Some(found),
             Verdict::Infeasible => None,
             Verdict::Unknown => {
-                self.deadline.leave_open();
+                self.work.leave_open();
                 None
             }
         }

@@ -24,6 +24,11 @@ use crate::primal::restart_local_search::LocalSearch;
 /// Most instances are done after the first or second stop.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
 const CHOICES: usize = 3;
+/// Steps of a node, block or job in a sweep.
+const PART_STEPS: usize = 100;
+/// A choice of restarts, and a packing, in sweeps.
+const CHOICE_SWEEPS: u64 = 30;
+const PACKING_SWEEPS: u64 = 40;
 const PACKING_PRICE_WEIGHT: f64 = 0.25;
 const FIRST_STEP: f64 = 0.1;
 /// Least restart probability of a job in the first choice.
@@ -47,6 +52,7 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
         grid: &grid,
         incumbents: &incumbents,
         unfair: 0.0,
+        steps: sweep_steps(instance, &grid, &incumbents),
     };
     candidates.climb(search, &mut DualDescent::new(instance, &grid, &incumbents));
     Some(())
@@ -56,6 +62,14 @@ struct Candidates<'a> {
     grid: &'a RoomGrid,
     incumbents: &'a IncumbentBlocks,
     unfair: f64,
+    /// Steps of one sweep over tables, nodes and jobs.
+    steps: u64,
+}
+
+fn sweep_steps(instance: &Instance, grid: &RoomGrid, incumbents: &IncumbentBlocks) -> u64 {
+    let table = grid.size() * instance.types.len();
+    let parts = instance.rooms.len() + incumbents.blocks.len() + instance.jobs.len();
+    (table + PART_STEPS * parts) as u64
 }
 
 struct Restarts<'a> {
@@ -69,11 +83,12 @@ impl<'p> Candidates<'p> {
     fn climb<'i: 'p>(&mut self, search: &mut Search<'i>, dual_descent: &mut DualDescent<'_>) {
         search.bounded(dual_descent.bound);
         for stop in STOPS {
-            while dual_descent.step < stop && !search.good_enough() && !search.is_late() {
+            while dual_descent.step < stop && !search.good_enough() && !search.work.is_over() {
+                search.work.spend(self.steps);
                 dual_descent.step();
                 search.bounded(dual_descent.bound);
             }
-            if search.good_enough() || search.is_late() {
+            if search.good_enough() || search.work.is_over() {
                 return;
             }
             self.make(search, dual_descent);
@@ -81,7 +96,7 @@ impl<'p> Candidates<'p> {
     }
 
     fn make<'i: 'p>(&mut self, search: &mut Search<'i>, dual_descent: &DualDescent<'_>) {
-        // The first stop's candidate must serve if time ends, the last stop's if nothing else is found.
+        // The first stop's candidate must serve if the work limit ends the search, the last stop's if nothing else is found.
         let in_any_case =
             dual_descent.step == STOPS[0] || dual_descent.step == STOPS[STOPS.len() - 1];
         let mut forced = Vec::new();
@@ -98,6 +113,7 @@ impl<'p> Candidates<'p> {
                 prices,
                 ..
             } = choice;
+            search.work.spend(PACKING_SWEEPS * self.steps);
             packing.run_price_rounds(&prices);
             let makes_room = packing.misses_any().then(|| {
                 let averages = &dual_descent.averages;
@@ -142,9 +158,10 @@ impl<'p> Candidates<'p> {
         for _ in 0..CHOICES {
             let restarts = self.restarts(instance, &table, &gained);
             let restarted = restarts.choose(forced, &start);
-            if tried.contains(&restarted) || search.is_late() {
+            if tried.contains(&restarted) || search.work.is_over() {
                 break;
             }
+            search.work.spend(CHOICE_SWEEPS * self.steps);
             tried.push(restarted.clone());
             let packing = Packing::new(instance, self.grid, &restarted, loss);
             let cleared = packing.cleared(
@@ -216,9 +233,9 @@ fn incumbent_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
 mod tests {
     use dormouse_messages::events::StoppedBy;
 
-    use crate::drive::deadline::Deadline;
     use crate::drive::ladder::{search, search_by_prices};
     use crate::drive::search::Verdict;
+    use crate::drive::work::Work;
     use crate::model::samples::{bound_samples, samples};
     use crate::problem::Budget;
 
@@ -229,13 +246,13 @@ mod tests {
             let exact = Budget {
                 gap: 0.0,
                 nodes: Some(20_000),
-                time: None,
+                work: u64::MAX,
             };
             // Without a loss bound, as for an idle cluster.
             if seed % 3 == 0 {
                 instance.loss_bound = f64::INFINITY;
             }
-            let exact = match search(&instance, &exact, &Deadline::new(None)) {
+            let exact = match search(&instance, &exact, &Work::new(u64::MAX)) {
                 Verdict::Found(found) if found.proven == StoppedBy::Optimal => found,
                 Verdict::Infeasible | Verdict::Unknown | Verdict::Found(_) => continue,
             };
@@ -246,7 +263,7 @@ mod tests {
                 &Budget {
                     gap: 0.0,
                     nodes: None,
-                    time: None,
+                    work: u64::MAX,
                 },
             ) {
                 Verdict::Found(found) => {

@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::StoppedBy;
 
-use crate::drive::deadline::Deadline;
+use crate::drive::work::Work;
 use crate::milp::highs::Limits;
 use crate::model::candidate::Candidate;
 use crate::model::instance::Instance;
@@ -21,7 +21,6 @@ pub(crate) struct Found {
     pub stage: &'static str,
     /// Optimality, the requested gap, or neither.
     pub proven: StoppedBy,
-    pub branched: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -39,42 +38,33 @@ pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
 pub(crate) struct Search<'a> {
     pub instance: &'a Instance,
     pub budget: &'a Budget,
-    pub deadline: &'a Deadline,
+    pub work: &'a Work,
     /// Candidate, objective and stage.
     pub best: Option<(Candidate, f64, &'static str)>,
     bound: f64,
-    /// HiGHS has branched.
-    pub branched: bool,
 }
 
 impl<'a> Search<'a> {
-    pub fn new(instance: &'a Instance, budget: &'a Budget, deadline: &'a Deadline) -> Self {
+    pub fn new(instance: &'a Instance, budget: &'a Budget, work: &'a Work) -> Self {
         Self {
             instance,
             budget,
-            deadline,
+            work,
             best: None,
             bound: f64::INFINITY,
-            branched: false,
         }
     }
 
-    /// At most `part` of the time left.
-    pub fn limits(&self, part: f64) -> Limits {
+    pub fn limits(&self) -> Limits {
         Limits {
             gap: self.budget.gap.max(0.0),
             nodes: self.budget.nodes.unwrap_or(DEFAULT_NODES),
-            seconds: self.deadline.left().map(|seconds| seconds * part),
         }
     }
 
     pub fn without_search(&mut self) {
         self.offer(Some(Candidate::incumbent(self.instance)), "standing");
         self.offer(min_restart_heuristic(self.instance), "beside");
-    }
-
-    pub fn is_late(&self) -> bool {
-        self.deadline.is_over()
     }
 
     pub fn bounded(&mut self, bound: f64) {
@@ -131,7 +121,6 @@ impl<'a> Search<'a> {
             bound,
             stage,
             proven,
-            branched: self.branched,
         }))
     }
 }

@@ -5,8 +5,8 @@ use dormouse_messages::reservation::{is_of_reservations, is_reserved};
 use dormouse_messages::sanitize::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
-use crate::drive::deadline::Deadline;
 use crate::drive::ladder::any;
+use crate::drive::work::Work;
 use crate::milp::type_milp::may_be_feasible;
 use crate::model::cluster::{Cluster, limits, roles_of};
 use crate::model::instance::{Instance, State};
@@ -26,7 +26,7 @@ pub(crate) struct WaitContext<'a> {
 pub(crate) fn unschedulable(
     problem: &Problem,
     cluster: &Cluster,
-    deadline: &Deadline,
+    work: &Work,
     index: usize,
 ) -> Option<(WaitCode, String)> {
     let job = &problem.jobs[index];
@@ -49,7 +49,7 @@ pub(crate) fn unschedulable(
         .jobs
         .iter_mut()
         .for_each(|job| job.state = State::Free);
-    let never = any(&empty, &problem.budget, deadline) == Some(false);
+    let never = any(&empty, &problem.budget, work) == Some(false);
     never.then(|| {
         let reason = format!(
             "its minimum of {} ({} each) and its roles ({}) do not fit the empty cluster together; lower the minimum, shrink a role or add nodes",
@@ -441,7 +441,7 @@ mod tests {
                 {"job": "ads/new", "demand": {"cpu": 2}, "containers": {"min": 4, "max": 4}},
             ],
         });
-        let solved = crate::solve_document(&document.to_string(), None).expect("a problem");
+        let solved = crate::solve_document(&document.to_string()).expect("a problem");
         let reason = solved["waiting"][0]["reason"].as_str().expect("it waits");
         for part in [
             "its minimum of 4 containers needs cpu 8, and 6 can be had now",

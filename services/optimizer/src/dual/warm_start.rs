@@ -259,11 +259,7 @@ mod tests {
         for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {
             let groups = classes(&instance);
             let mut model = TypeMilp::new(&instance, &groups, false);
-            let limits = Limits {
-                gap: 0.0,
-                nodes: 0,
-                seconds: None,
-            };
+            let limits = Limits { gap: 0.0, nodes: 0 };
             let outcome = std::mem::take(&mut model.model).maximise(&limits, None);
             if outcome.ending != Ending::Optimal {
                 continue;
@@ -281,14 +277,14 @@ mod tests {
 
     #[test]
     fn no_allocation_exceeds_it() {
-        use crate::drive::deadline::Deadline;
         use crate::drive::ladder::search;
         use crate::drive::search::Verdict;
+        use crate::drive::work::Work;
         use crate::problem::Budget;
 
         let mut compared = 0;
         for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {
-            let verdict = search(&instance, &Budget::default(), &Deadline::new(None));
+            let verdict = search(&instance, &Budget::default(), &Work::new(u64::MAX));
             let Verdict::Found(found) = verdict else {
                 continue;
             };

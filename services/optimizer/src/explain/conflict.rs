@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 use dormouse_messages::quantity::Resource;
 
-use crate::drive::deadline::Deadline;
 use crate::drive::ladder::{any, search};
 use crate::drive::search::Verdict;
+use crate::drive::work::Work;
 use crate::milp::type_milp::may_be_feasible;
 use crate::model::cluster::Cluster;
 use crate::model::instance::{Instance, State};
@@ -63,7 +63,7 @@ pub(super) struct Questions<'a> {
     restarts: bool,
     /// Index in the instance, and price of a restart.
     own: (usize, f64),
-    deadline: Deadline,
+    work: Work,
     pub limit: bool,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Questions<'a> {
             target,
             restarts,
             own: (place, price),
-            deadline: Deadline::new(problem.budget.time),
+            work: Work::new(problem.budget.work),
             limit: false,
         };
         Some((questions, place))
@@ -208,7 +208,7 @@ impl<'a> Questions<'a> {
         if !may_be_feasible(&instance) {
             return None;
         }
-        match search(&instance, &self.problem.budget, &self.deadline) {
+        match search(&instance, &self.problem.budget, &self.work) {
             Verdict::Found(found) => {
                 let (place, price) = self.own;
                 let moves = found.candidate.counts[place] != instance.jobs[place].count;
@@ -227,7 +227,7 @@ impl<'a> Questions<'a> {
         let Some(instance) = self.relaxed(relaxed) else {
             return false;
         };
-        let found = any(&instance, &self.problem.budget, &self.deadline);
+        let found = any(&instance, &self.problem.budget, &self.work);
         self.limit |= found.is_none();
         found == Some(true)
     }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 use dormouse_messages::job::Urgency;
 
-use crate::drive::deadline::Deadline;
 use crate::drive::ladder::search;
 use crate::drive::search::Verdict;
+use crate::drive::work::Work;
 use crate::explain::conflict::{Group, Questions};
 use crate::model::cluster::{Cluster, runs};
 use crate::problem::{Allocation, Budget, Objective, Problem};
@@ -87,8 +87,7 @@ pub fn givers(
         gap: GAP,
         ..problem.budget
     };
-    let Verdict::Found(found) = search(&instance, &budget, &Deadline::new(problem.budget.time))
-    else {
+    let Verdict::Found(found) = search(&instance, &budget, &Work::new(problem.budget.work)) else {
         return None;
     };
     let counts = instance

@@ -1,5 +1,4 @@
-//! Wraps HiGHS. One thread and a fixed seed make runs deterministic unless a time limit strikes. Each run
-//! takes from the time left of the decision.
+//! Wraps HiGHS. One thread, a fixed seed and no time limit make runs deterministic.
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
@@ -17,7 +16,6 @@ pub(crate) struct Model {
 pub(crate) struct Limits {
     pub gap: f64,
     pub nodes: u64,
-    pub seconds: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +23,6 @@ pub(crate) enum Ending {
     Optimal,
     Infeasible,
     Limit,
-    Time,
     Error,
 }
 
@@ -34,14 +31,17 @@ pub(crate) struct Outcome {
     pub ending: Ending,
     pub columns: Option<Vec<f64>>,
     pub bound: f64,
+    /// Simplex iterations of all models of the run.
+    pub iterations: u64,
 }
 
 impl Outcome {
-    pub fn late() -> Self {
+    pub const fn without_solution(ending: Ending) -> Self {
         Self {
-            ending: Ending::Time,
+            ending,
             columns: None,
             bound: f64::INFINITY,
+            iterations: 0,
         }
     }
 }
@@ -74,11 +74,8 @@ impl Model {
     /// `start` is a solution to begin with.
     pub fn maximise(self, limits: &Limits, start: Option<&[f64]>) -> Outcome {
         let integers = self.integers;
-        self.run(limits, start, integers).unwrap_or(Outcome {
-            ending: Ending::Error,
-            columns: None,
-            bound: f64::INFINITY,
-        })
+        self.run(limits, start, integers)
+            .unwrap_or(Outcome::without_solution(Ending::Error))
     }
 
     fn run(self, limits: &Limits, start: Option<&[f64]>, integers: bool) -> Option<Outcome> {
@@ -99,9 +96,6 @@ impl Model {
                 .ok()?;
             model.try_set_option("mip_abs_gap", 1e-9).ok()?;
         }
-        if let Some(seconds) = limits.seconds {
-            model.try_set_option("time_limit", seconds.max(0.01)).ok()?;
-        }
         if let Some(start) = start {
             model.try_set_solution(Some(start), None, None, None).ok()?;
         }
@@ -113,6 +107,7 @@ impl Model {
                 ending,
                 columns: Some(Vec::new()),
                 bound: 0.0,
+                iterations: 0,
             });
         }
         let found = ending != Ending::Infeasible
@@ -136,6 +131,7 @@ impl Model {
             } else {
                 f64::INFINITY
             },
+            iterations: u64::try_from(solved.simplex_iteration_count()).unwrap_or(0),
         })
     }
 }
@@ -146,7 +142,6 @@ fn ending(status: HighsModelStatus) -> Ending {
         HighsModelStatus::Infeasible | HighsModelStatus::UnboundedOrInfeasible => {
             Ending::Infeasible
         }
-        HighsModelStatus::ReachedTimeLimit => Ending::Time,
         HighsModelStatus::ReachedIterationLimit
         | HighsModelStatus::ReachedSolutionLimit
         | HighsModelStatus::ObjectiveBound
@@ -173,7 +168,6 @@ mod tests {
         let limits = Limits {
             gap: 0.0,
             nodes: 1000,
-            seconds: None,
         };
         let mut model = Model::default();
         let a = model.column(5.0, 0.0, 3.0, true);

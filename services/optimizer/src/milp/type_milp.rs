@@ -382,10 +382,6 @@ fn held(instance: &Instance, groups: &NodeClasses) -> Vec<Vec<(usize, u64)>> {
 pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     let groups = classes(instance);
     let model = TypeMilp::new(instance, &groups, false);
-    let limits = Limits {
-        gap: 0.0,
-        nodes: 0,
-        seconds: None,
-    };
+    let limits = Limits { gap: 0.0, nodes: 0 };
     model.model.maximise(&limits, None).ending != Ending::Infeasible
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::ids::NodeId;
 use dormouse_messages::quantity::{Amounts, Resource};
 
+use crate::decimal::ceil_times;
 use crate::drf::{User, fill_within};
 use crate::model::columns::Columns;
 use crate::model::room::fits;
@@ -199,7 +200,7 @@ pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
 pub(crate) fn loss_bound(problem: &Problem, cluster: &Cluster) -> f64 {
     let twice = 2 * u64::try_from(cluster.totals.len()).unwrap_or(0);
     match problem.policy.fairness_bound {
-        FairnessBound::Paper => problem.policy.theta1.ceil_times(twice) as f64,
-        FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
+        FairnessBound::Paper => ceil_times(problem.policy.theta1, twice) as f64,
+        FairnessBound::Exact => problem.policy.theta1 * twice as f64,
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::ids::NodeId;
 use dormouse_messages::quantity::Resource;
 
+use crate::decimal::ceil_times;
 use crate::model::cluster::{Cluster, FairUser, is_head, limits, loss_bound, roles_of, runs};
 use crate::model::eligibility::Confined;
 use crate::model::room::covers;
@@ -141,7 +142,7 @@ impl Instance {
                 .is_some_and(|it| runs(cluster, it) && it.in_place.is_none() && is_head(it))
         });
         let running = u64::try_from(running.count()).unwrap_or(u64::MAX);
-        let bound = problem.policy.theta2.ceil_times(running);
+        let bound = ceil_times(problem.policy.theta2, running);
         instance.restart_bound = u32::try_from(bound).unwrap_or(u32::MAX);
         instance
     }

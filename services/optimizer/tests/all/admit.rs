@@ -1,8 +1,7 @@
 //! Backfill: jobs that start while an earlier job waits.
 
 use crate::common::{job, node, placed, solved};
-use dormouse_optimizer::decimal::Decimal;
-use dormouse_optimizer::problem::{Problem, ProblemJob};
+use dormouse_optimizer::problem::{Admit, Problem, ProblemJob};
 use dormouse_optimizer::{Solution, solution::WaitCode};
 
 /// No bound matters.
@@ -12,8 +11,8 @@ fn problem(capacity: &str, jobs: Vec<ProblemJob>) -> Problem {
         jobs,
         ..Problem::default()
     };
-    problem.policy.theta1 = Decimal::new(1, 0);
-    problem.policy.theta2 = Decimal::new(1, 0);
+    problem.policy.theta1 = 1.0;
+    problem.policy.theta2 = 1.0;
     problem
 }
 
@@ -41,7 +40,7 @@ fn a_job_that_needs_nothing_of_what_the_head_lacks_starts() {
     let solution = solved(&problem);
     assert!(runs(&solution, "c"), "{:?}", solution.waiting);
     assert_eq!(waits(&solution, "b").0, WaitCode::Resources);
-    problem.policy.backfill = false;
+    problem.policy.admit = Admit::Prefix;
     let solution = solved(&problem);
     assert!(!runs(&solution, "c"));
     assert_eq!(waits(&solution, "c").0, WaitCode::Behind);
@@ -74,7 +73,7 @@ fn room_that_the_head_is_about_to_get_is_not_taken() {
     let pinned = job("c", "cpu=7", 1, 1, 1);
     let small = job("d", "cpu=2", 1, 1, 1);
     let mut problem = problem("cpu=16,gpu=8", vec![large, head, pinned, small]);
-    problem.policy.theta1 = Decimal::new(0, 0);
+    problem.policy.theta1 = 0.0;
     problem.policy.fairness_bound = dormouse_optimizer::problem::FairnessBound::Exact;
     let solution = solved(&problem);
     // The cluster has 16 processors: 6 are used and 4 are the head's, so 7 are unavailable.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::common::{amounts, job, node, placed, solved};
 use dormouse_messages::roles::Part;
-use dormouse_optimizer::decimal::Decimal;
+use dormouse_optimizer::decimal::ceil_times;
 use dormouse_optimizer::drf::{User, fill};
-use dormouse_optimizer::problem::{Budget, FairnessBound, Objective, Policy, Problem, ProblemJob};
+use dormouse_optimizer::problem::{
+    Admit, Budget, FairnessBound, Objective, Policy, Problem, ProblemJob,
+};
 use dormouse_optimizer::useful::{self, Useful};
 use proptest::prelude::*;
 
@@ -128,8 +130,8 @@ fn problem(
         .zip(caps)
         .all(|(used, cap)| used.0 <= cap.0 && used.1 <= cap.1);
     let policy = Policy {
-        theta1: Decimal::new(theta.0, 2),
-        theta2: Decimal::new(theta.1, 2),
+        theta1: theta.0 as f64 / 100.0,
+        theta2: theta.1 as f64 / 100.0,
         fairness_bound: if paper {
             FairnessBound::Paper
         } else {
@@ -140,7 +142,7 @@ fn problem(
         } else {
             Objective::default()
         },
-        backfill: false,
+        admit: Admit::Prefix,
         ..Policy::default()
     };
     let budget = Budget {
@@ -153,6 +155,7 @@ fn problem(
         jobs,
         policy,
         budget,
+        ..Problem::default()
     })
 }
 
@@ -226,10 +229,10 @@ impl<'a> Brute<'a> {
         Self {
             fair: members.iter().map(fair).collect(),
             loss_bound: match problem.policy.fairness_bound {
-                FairnessBound::Paper => problem.policy.theta1.ceil_times(twice) as f64,
-                FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
+                FairnessBound::Paper => ceil_times(problem.policy.theta1, twice) as f64,
+                FairnessBound::Exact => problem.policy.theta1 * twice as f64,
             },
-            restart_bound: problem.policy.theta2.ceil_times(running),
+            restart_bound: ceil_times(problem.policy.theta2, running),
             tie: 0.1
                 * members
                     .iter()

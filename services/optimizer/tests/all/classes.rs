@@ -1,6 +1,5 @@
 //! Preempting classes and the bound on preemptions.
 
-use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Precedence, Problem, ProblemJob};
 use dormouse_optimizer::solution::{Solution, WaitCode};
 
@@ -103,7 +102,7 @@ fn a_class_that_does_not_preempt_goes_first_and_takes_nothing() {
             job("last", "gpu=1", 1, 1, 1),
         ],
     );
-    free.policy.theta1 = Decimal::new(1, 0);
+    free.policy.theta1 = 1.0;
     let solution = solved(&free);
     assert_eq!(counts(&solution), [("first", 2)]);
     assert_eq!(code(&solution, "before"), WaitCode::Resources);
@@ -120,8 +119,8 @@ fn nobody_is_preempted_where_free_room_suffices() {
         ],
     );
     // Without preemption nothing may change here.
-    problem.policy.theta1 = Decimal::new(0, 0);
-    problem.policy.theta2 = Decimal::new(0, 0);
+    problem.policy.theta1 = 0.0;
+    problem.policy.theta2 = 0.0;
     let solution = solved(&problem);
     assert_eq!(counts(&solution), [("now", 2), ("a", 3), ("b", 3)]);
     assert_eq!(made_for(&solution), None);
@@ -135,8 +134,8 @@ fn in_place_comes_before_a_checkpoint_and_that_before_the_queue() {
         let mut all = vec![urgent(job("now", "gpu=1", 1, 3, 3))];
         all.extend(jobs);
         let mut problem = problem(8, all);
-        problem.policy.theta1 = Decimal::new(0, 0);
-        problem.policy.theta2 = Decimal::new(0, 0);
+        problem.policy.theta1 = 0.0;
+        problem.policy.theta2 = 0.0;
         solved(&problem)
     };
     let solution = with(vec![rigid("rigid"), soft]);
@@ -217,7 +216,7 @@ fn a_protected_job_is_not_restarted_for_a_service_while_another_can_be() {
         ],
     );
     problem.nodes.push(node("b", "gpu=4"));
-    problem.policy.theta2 = Decimal::new(1, 0);
+    problem.policy.theta2 = 1.0;
     let solution = solved(&problem);
     assert_eq!(counts(&solution), [("model", 3), ("safe", 4), ("gives", 1)]);
     assert!(!solution.forced);
@@ -277,8 +276,8 @@ fn random_histories_preempt_only_whom_they_may() {
         let mut chance = Chance::new(seed + 1_700);
         let mut problem = problem(8, Vec::new());
         problem.nodes.push(node("b", "gpu=4"));
-        problem.policy.theta1 = Decimal::new(chance.below(3), 1);
-        problem.policy.theta2 = Decimal::new(chance.below(3), 1);
+        problem.policy.theta1 = chance.below(3) as f64 / 10.0;
+        problem.policy.theta2 = chance.below(3) as f64 / 10.0;
         for step in 0..6 {
             let name = format!("j{step}");
             problem.jobs.push(random_job(&name, &mut chance));

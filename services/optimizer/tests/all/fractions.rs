@@ -72,7 +72,7 @@ fn memory_of_a_device_counts() {
             "jobs": [{"job": "t/a", "demand": {"cpu": 1, "gpu": 0.25}, "gpu_memory": memory,
                       "containers": {"min": 1, "max": 8}}],
         });
-        let solved = solve_document(&document.to_string(), None).expect("a problem");
+        let solved = solve_document(&document.to_string()).expect("a problem");
         solved["jobs"][0]["containers"].as_u64().unwrap_or(0)
     };
     // Four quarters of 4 GiB or two halves of 8; the other node's memory is unknown.

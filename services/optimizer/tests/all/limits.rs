@@ -1,65 +1,42 @@
-//! A decision records whether a time limit influenced it.
-
-use std::cell::Cell;
+//! A decision records whether the work limit influenced it, and every machine stops at the same place.
 
 use dormouse_messages::events::StoppedBy;
-use dormouse_optimizer::problem::{Precedence, Problem, ProblemJob, TimeLimit};
+use dormouse_optimizer::problem::{Precedence, Problem, ProblemJob};
 use dormouse_optimizer::{Solution, check, solve};
 
 use crate::common::{Chance, carry_over, elastic, job, large_problem, node, service};
 
-thread_local! {
-    static READINGS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Longer than any run of the solver.
-const READING_S: f64 = 1e4;
-
-/// A clock that advances only when read.
-fn readings() -> f64 {
-    READINGS.set(READINGS.get() + 1);
-    f64::from(READINGS.get()) * READING_S
-}
-
-/// Decides with time for a number of readings.
-fn throttled(problem: &Problem, readings_left: u32) -> Solution {
+fn limited(problem: &Problem, work: u64) -> Solution {
     let mut problem = problem.clone();
-    problem.budget.time = Some(TimeLimit {
-        seconds: f64::from(readings_left) * READING_S,
-        clock: readings,
-    });
+    problem.budget.work = work;
     let solution = solve(&problem);
     if let Err(violation) = check(&problem, &solution) {
-        panic!("after {readings_left} readings: {violation}\n{problem:#?}\n{solution:#?}");
+        panic!("after {work} steps: {violation}\n{problem:#?}\n{solution:#?}");
     }
+    assert_eq!(solution, solve(&problem), "after {work} steps");
     solution
 }
 
-/// A changed answer must name the time limit.
-fn is_changed(what: &str, full: &Solution, throttled: Solution) -> bool {
-    let stopped_by = throttled.solver.stopped_by;
-    let mut bare = throttled;
+/// A changed answer must name the work limit.
+fn is_changed(what: &str, full: &Solution, limited: Solution) -> bool {
+    let stopped_by = limited.solver.stopped_by;
+    let mut bare = limited;
     bare.solver.stopped_by = full.solver.stopped_by;
     let changed = bare != *full;
     assert!(
-        !changed || stopped_by == StoppedBy::Time,
+        !changed || stopped_by == StoppedBy::Work,
         "{what}: another answer than without a limit, stopped by {stopped_by}"
     );
     changed
 }
 
-const READINGS_LEFT: [u32; 12] = [1, 2, 3, 4, 5, 6, 8, 10, 14, 20, 40, 80];
-
 fn compare(problem: &Problem, seed: u64) -> usize {
-    let full = solve(problem);
+    let full = limited(problem, u64::MAX);
     let mut changed = 0;
-    for left in READINGS_LEFT {
-        let what = format!("seed {seed}, {left} readings");
-        changed += usize::from(is_changed(&what, &full, throttled(problem, left)));
+    for steps in (0..30).step_by(3).map(|power| 1 << power) {
+        let what = format!("seed {seed}, {steps} steps");
+        changed += usize::from(is_changed(&what, &full, limited(problem, steps)));
     }
-    let what = format!("seed {seed}, without end");
-    let unhurried = throttled(problem, u32::MAX);
-    assert_eq!(unhurried, full, "{what}");
     changed
 }
 
@@ -109,7 +86,7 @@ fn small(seed: u64) -> Problem {
 }
 
 #[test]
-fn what_a_limit_of_time_changes_says_that_time_stopped_it() {
+fn what_the_work_limit_changes_says_so() {
     let changed: usize = (0..60).map(|seed| compare(&small(seed), seed)).sum();
     println!("{changed} answers were others");
     assert!(changed > 60);

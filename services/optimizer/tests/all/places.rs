@@ -265,7 +265,7 @@ fn shares_are_bounded_by_the_nodes_that_may_be_used() {
         jobs: vec![bound("x"), bound("y"), job("free", "cpu=1", 1, 1, 80)],
         ..Problem::default()
     };
-    problem.policy.theta1 = "0.02".parse().expect("a number");
+    problem.policy.theta1 = 0.02;
     problem.policy.fairness_bound = dormouse_optimizer::problem::FairnessBound::Exact;
     let solution = solved(&problem);
     for name in ["x", "y"] {
@@ -386,7 +386,7 @@ fn the_document_has_labels_and_constraints() {
              "constraints": {"node": "n1"}, "tolerations": ["old"]},
         ],
     });
-    let solved = solve_document(&document.to_string(), None).expect("a problem");
+    let solved = solve_document(&document.to_string()).expect("a problem");
     let nodes = |job: usize| &solved["jobs"][job]["nodes"];
     assert_eq!((nodes(0), nodes(1)), (&json!({"n0": 2}), &json!({"n1": 2})));
 }

@@ -8,7 +8,6 @@ use crate::common::{
     solved,
 };
 use dormouse_messages::job::Urgency;
-use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{InPlace, Objective, Problem, ProblemJob};
 use dormouse_optimizer::{Solution, solve};
 
@@ -35,8 +34,8 @@ fn figures(
     seed: u64,
     theta: (u64, u64),
 ) -> Solution {
-    problem.policy.theta1 = Decimal::new(theta.0, 1);
-    problem.policy.theta2 = Decimal::new(theta.1, 1);
+    problem.policy.theta1 = theta.0 as f64 / 10.0;
+    problem.policy.theta2 = theta.1 as f64 / 10.0;
     if std::env::var("OBJECTIVE").is_ok_and(|name| name == "paper") {
         problem.policy.objective = Objective::paper();
     }
@@ -177,8 +176,8 @@ fn event_figures(
     } else {
         large_problem(nodes, jobs, shapes, seed)
     };
-    problem.policy.theta1 = Decimal::new(theta.0, 1);
-    problem.policy.theta2 = Decimal::new(theta.1, 1);
+    problem.policy.theta1 = theta.0 as f64 / 10.0;
+    problem.policy.theta2 = theta.1 as f64 / 10.0;
     let decided = solve(&problem);
     crate::common::carry_over(&mut problem, &decided);
     let mut coming = Problem {

@@ -4,7 +4,6 @@
 use crate::common::{carry_over, solved, testbed_jobs, testbed_nodes};
 use dormouse_messages::events::StoppedBy;
 use dormouse_optimizer::Solution;
-use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Budget, Objective, Policy, Problem};
 
 fn problem(count: usize, seed: u64, theta1: u64, theta2: u64) -> Problem {
@@ -12,8 +11,8 @@ fn problem(count: usize, seed: u64, theta1: u64, theta2: u64) -> Problem {
         nodes: testbed_nodes(),
         jobs: testbed_jobs(count, seed),
         policy: Policy {
-            theta1: Decimal::new(theta1, 1),
-            theta2: Decimal::new(theta2, 1),
+            theta1: theta1 as f64 / 10.0,
+            theta2: theta2 as f64 / 10.0,
             ..Policy::default()
         },
         budget: Budget {
@@ -21,6 +20,7 @@ fn problem(count: usize, seed: u64, theta1: u64, theta2: u64) -> Problem {
             nodes: Some(20_000),
             ..Budget::default()
         },
+        ..Problem::default()
     }
 }
 

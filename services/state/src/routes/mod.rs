@@ -59,7 +59,6 @@ impl Fold for Routes {
         if !self.authority.validates(event) {
             return;
         }
-        self.incarnations.evolve(event);
         if self.fold(event, recorded.sequence) {
             self.changes += 1;
         }
@@ -155,6 +154,7 @@ impl Routes {
                 served.scaled = true;
             }),
             Event::NodeJoined(it) => {
+                self.incarnations.joined(&it.node, it.incarnation);
                 // Agents of older builds run on this machine.
                 let address = if it.address.is_empty() {
                     "127.0.0.1".to_owned()

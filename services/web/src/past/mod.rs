@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_replay::history::explain::{Clock, ExplainError, Explainer, Explanation, Subject};
+use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
 use dormouse_replay::history::fork::Fork;
 use dormouse_replay::history::slice::States;
 use dormouse_replay::history::whatif::History;
@@ -72,7 +72,6 @@ pub struct Past {
     forks: Mutex<Vec<Forked>>,
     folding: Mutex<()>,
     told: watch::Sender<Head>,
-    clock: Option<Clock>,
 }
 
 impl Past {
@@ -80,13 +79,6 @@ impl Past {
     #[must_use]
     pub fn new(log: &str, live: bool) -> Self {
         Self::starting_from(log, live, States::default())
-    }
-
-    /// Limits explanations of timed-out decisions.
-    #[must_use]
-    pub const fn timed(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
     }
 
     /// Creates a log that starts from `states`.
@@ -109,7 +101,6 @@ impl Past {
             forks: Mutex::default(),
             folding: Mutex::default(),
             told: watch::Sender::new(head),
-            clock: None,
         };
         past.begin(states);
         past
@@ -283,9 +274,6 @@ impl Past {
         let forked = self.fork(from)?;
         let mut explainer = Explainer::new(subject, None, solves)
             .starting_from(forked.1.clone(), (*forked.2).clone());
-        if let Some(clock) = self.clock {
-            explainer = explainer.timed(clock);
-        }
         let part = self.read_inner().chunks.part(forked.0, place);
         part.read(|recorded| explainer.read(recorded))?;
         Ok(explainer.explain_step_by_step(tell))

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::global::Output;
-use crate::clock::steady_s;
 use crate::context::{Context, read_text, shown};
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -26,7 +25,7 @@ pub struct SolveArgs {
 /// If the document cannot be read, or is no problem.
 pub fn run(context: &Context, args: &SolveArgs) -> anyhow::Result<u8> {
     let text = read_text(&args.file)?;
-    let answer = dormouse_optimizer::solve_document(&text, Some(steady_s))
+    let answer = dormouse_optimizer::solve_document(&text)
         .map_err(|error| Coded::new("bad_problem", format!("{}: {error}", shown(&args.file))))?;
     match context.output()? {
         Output::Yaml => print::line(serde_norway::to_string(&answer)?.trim_end())?,

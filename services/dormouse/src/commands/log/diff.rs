@@ -10,7 +10,6 @@ use dormouse_replay::history::diff::{DiffAnswer, PolicyDiff, Side, logs};
 use dormouse_replay::scenario::settings::Setting;
 
 use crate::cli::log_range::{LogFileArg, PointArgs};
-use crate::clock::steady_s;
 use crate::commands::common::history::open_at;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
@@ -86,7 +85,7 @@ async fn policies(
 ) -> anyhow::Result<DiffAnswer> {
     let changes = changes(settings)?;
     let reading = open_at(context, point).await?;
-    let mut diff = PolicyDiff::new(&changes).timed(steady_s);
+    let mut diff = PolicyDiff::new(&changes);
     if let Some(states) = reading.states()? {
         diff = diff.starting_from(states.fork);
     }

@@ -86,8 +86,8 @@ impl Decider for SlowToy {
     }
 
     fn decide_within(&self, state: &ToyState, now: Timestamp, budget: Option<Budget>) -> Decision {
-        let seconds = budget.and_then(|budget| budget.seconds);
-        std::thread::sleep(seconds.map_or(self.takes, Duration::from_secs_f64));
+        let work = budget.map(|budget| budget.work);
+        std::thread::sleep(work.map_or(self.takes, Duration::from_micros));
         Decision {
             proposals: answers(state, now),
             next_wake: None,
@@ -97,8 +97,7 @@ impl Decider for SlowToy {
     fn budget(&self) -> Option<Budget> {
         Some(Budget {
             gap: 0.0,
-            nodes: None,
-            seconds: Some(self.takes.as_secs_f64()),
+            work: u64::try_from(self.takes.as_micros()).expect("a short time"),
         })
     }
 
