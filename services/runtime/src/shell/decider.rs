@@ -273,15 +273,7 @@ impl<D: Decider> DeciderActor<D> {
 
     fn ask_head(&mut self, context: &mut Context<Self>) {
         let log = self.log.clone();
-        let asking = wrap_future::<_, Self>(async move {
-            loop {
-                match log.head().await {
-                    Ok(head) => return head,
-                    Err(error) => tracing::debug!(%error, "the head is not known"),
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        });
+        let asking = wrap_future::<_, Self>(async move { log.head_patiently().await });
         context.spawn(asking.map(|head, actor, context| {
             actor.shell.head(head);
             actor.advance(context);
