@@ -13,10 +13,10 @@ use bytes::Bytes;
 use dormouse_messages::{NodeId, Prefix, Sequence, TenantId};
 use futures::StreamExt;
 use futures::stream::select_all;
-use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::accounts::plan::PAYLOAD_BYTES;
+use crate::answer::Reply;
 use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::fair_queue::{Bounds, RequestScheduler};
@@ -43,27 +43,6 @@ pub enum ApiError {
     NodeSilent { node: NodeId, why: String },
 }
 
-#[derive(Deserialize)]
-pub(crate) struct Stored {
-    #[serde(default)]
-    pub seq: u64,
-    pub error: Option<StoredError>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct StoredError {
-    #[serde(default)]
-    pub description: String,
-}
-
-impl StoredError {
-    /// Reports whether the ingress is full for the tenant, so that a retry may succeed.
-    pub fn is_full(&self) -> bool {
-        self.description.contains(FULL)
-    }
-}
-
-const FULL: &str = "maximum messages per subject";
 const FULL_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -296,12 +275,9 @@ impl Log {
                 NoAnswer::Nobody => (true, failed(error.into_words())),
                 NoAnswer::Doubt(why) => (false, failed(why)),
             })?;
-            let stored: Stored = serde_json::from_slice(&answer.payload)
-                .map_err(|error| (false, failed(error.to_string())))?;
-            match stored.error {
-                Some(error) => Err((error.is_full(), failed(error.description))),
-                None => Ok(stored.seq),
-            }
+            let stored = Reply::read(&answer).map_err(|why| (false, failed(why)))?;
+            let stored = stored.map(|reply| reply.seq);
+            stored.map_err(|error| (error.is_full(), failed(error.description)))
         };
         let stored = retry(FULL_PAUSE, FULL_PATIENCE, |(again, _)| *again, store).await;
         stored.map_err(|(_, error)| error)

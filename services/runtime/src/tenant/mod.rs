@@ -20,7 +20,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::accounts::plan::PAYLOAD_BYTES;
-use crate::api::{FULL_PAUSE, Stored};
+use crate::answer::Reply;
+use crate::api::FULL_PAUSE;
 use crate::connection::{Connection, NoAnswer};
 use crate::error::LogError;
 use crate::retry::retry;
@@ -226,15 +227,11 @@ impl Tenant {
         let _turn = self.publishing.acquire().await.ok();
         let store = || async {
             let answer = self.ask(&subject, payload, headers.clone(), limit).await?;
-            let stored: Stored = serde_json::from_slice(&answer.payload)
-                .map_err(|why| LogError::request("publish on", &subject, why))?;
-            match stored.error {
-                None => Ok(stored.seq),
-                Some(error) if error.is_full() => Err(TenantError::Full(subject.clone())),
-                Some(error) => {
-                    let why = LogError::request("publish on", &subject, error.description);
-                    Err(TenantError::Log(why))
-                }
+            let failed = |why: String| LogError::request("publish on", &subject, why);
+            match Reply::read(&answer).map_err(failed)? {
+                Ok(reply) => Ok(reply.seq),
+                Err(error) if error.is_full() => Err(TenantError::Full(subject.clone())),
+                Err(error) => Err(TenantError::Log(failed(error.description))),
             }
         };
         let is_full = |error: &TenantError| matches!(error, TenantError::Full(_));
