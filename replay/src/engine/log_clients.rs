@@ -3,9 +3,7 @@
 use dormouse_messages::events::Key;
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp, Writer};
 use dormouse_shell::append_resolver::{AppendResult, Step};
-use dormouse_shell::broker_errors::{
-    DUPLICATE_IN_PROCESS, FENCE_IN_PROCESS, Meaning, append_id, meaning,
-};
+use dormouse_shell::broker_errors::{DUPLICATE_IN_PROCESS, FENCE_IN_PROCESS, append_id, failure};
 use dormouse_shell::{Failure, Outcome};
 
 use super::brokers::{ANSWER_US, Answer, Brokers, By, Filter, Heard, Proposal, Request, after_us};
@@ -40,12 +38,7 @@ fn outcome(answer: Answer) -> Option<Outcome> {
         Answer::Stored(last) => (Some(last), None),
         Answer::Error(code, status) => {
             let why = format!("error {code}");
-            let failure = match meaning(code, status) {
-                Meaning::Conflict => Failure::Conflict,
-                Meaning::Doubt => Failure::Doubt(why),
-                Meaning::Refused => Failure::Refused(why),
-            };
-            (None, Some(failure))
+            (None, Some(failure(code, status, why)))
         }
     };
     Some(Outcome { last, failure })
@@ -55,10 +48,10 @@ fn sent(answer: Answer) -> Option<Option<AppendResult>> {
     match answer {
         Answer::Proposed | Answer::Silence => None,
         Answer::Stored(sequence) => Some(Some(AppendResult::Stored(sequence))),
-        Answer::Error(code, status) => Some(match meaning(code, status) {
-            Meaning::Conflict => Some(AppendResult::Conflict),
-            Meaning::Doubt => Some(AppendResult::Doubt),
-            Meaning::Refused => None,
+        Answer::Error(code, status) => Some(match failure(code, status, String::new()) {
+            Failure::Conflict => Some(AppendResult::Conflict),
+            Failure::Doubt(_) => Some(AppendResult::Doubt),
+            Failure::Refused(_) => None,
         }),
     }
 }

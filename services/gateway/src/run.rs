@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use dormouse_messages::events::{GatewayJoined, GatewayLeft};
 use dormouse_messages::{Build, Event, GatewayId, Sequence};
-use dormouse_runtime::{AppendError, Appender, Clock, Lease, Log, LogItem, SystemClock};
+use dormouse_runtime::{
+    AppendError, Appender, Clock, Lease, Log, LogItem, StartError, SystemClock, forever,
+};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -208,15 +210,11 @@ async fn follow(
     keep: Option<Keep>,
 ) {
     loop {
-        let mut state = match Folded::load(keep.as_ref(), &log).await {
-            Ok(state) => state,
-            Err(error) => {
-                tracing::warn!(%error, "the routes are not known yet; trying again");
-                tokio::time::sleep(TICK).await;
-                continue;
-            }
+        let unknown = |error: StartError| {
+            tracing::warn!(%error, "the routes are not known yet; trying again");
         };
         let kept = keep.as_ref();
+        let mut state = forever(TICK, unknown, || Folded::load(kept, &log)).await;
         let mut kept = kept.map(|keep| RoutesSnapshot::new(keep, &log, &state));
         let mut taken_over = None;
         let mut followed = log.follow(state.sequence.next());

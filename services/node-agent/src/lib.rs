@@ -65,7 +65,7 @@ pub mod watch;
 pub mod wire;
 
 use std::fs::{self, File};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,6 +76,7 @@ use tokio::sync::{mpsc, oneshot, watch as latest};
 
 use dormouse_agent_core::Exit;
 pub use dormouse_agent_core::{reconcile, state};
+use dormouse_runtime::retry;
 
 pub use config::{AgentConfig, Retention, RuntimeKind};
 pub use layout::{Logs, logs_path, open_log, task_output};
@@ -99,8 +100,7 @@ const BATCH: usize = 1_024;
 /// Signals of one end arrive within this time.
 const MAY_END_TOGETHER: Duration = Duration::from_secs(1);
 
-/// Together one second.
-const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason why an agent stopped. Its containers run on.
@@ -370,14 +370,14 @@ async fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     };
     fs::create_dir_all(&directory).map_err(fail)?;
     let file = File::create(directory.join("lock")).map_err(fail)?;
-    for _ in 0..LOCK_ATTEMPTS {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) => tokio::time::sleep(LOCK_PAUSE).await,
-            Err(fs::TryLockError::Error(error)) => return Err(fail(error)),
-        }
+    let is_held = |error: &fs::TryLockError| matches!(error, fs::TryLockError::WouldBlock);
+    let attempt = || ready(file.try_lock());
+    let locked = retry(LOCK_PAUSE, LOCK_PATIENCE, is_held, attempt).await;
+    match locked {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(AgentError::Locked(directory)),
+        Err(fs::TryLockError::Error(error)) => Err(fail(error)),
     }
-    Err(AgentError::Locked(directory))
 }
 
 fn open_marks(config: &AgentConfig) -> Result<ContainerRecords, AgentError> {

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
+use dormouse_runtime::{UNBOUNDED, retry};
 use dormouse_sandbox::framed_socket::send_with;
 use dormouse_sandbox::procfs::{self, Identity};
 use dormouse_sandbox::protocol::{
@@ -337,35 +338,30 @@ impl Talk {
         tracing::error!(
             "the node's supervisor has ended, and its containers with it; starting another one"
         );
-        loop {
-            match connect(&self.config).await {
-                Ok((stream, welcome)) => {
-                    let mut shared = lock(&self.shared);
-                    shared.welcomed(&welcome);
-                    shared.starts.clear();
-                    shared.execs.clear();
-                    for (container, now) in &mut shared.held {
-                        let name = container.to_string();
-                        let is_held = welcome.held.iter().any(|it| it.container == name);
-                        if now.status.is_ok() && !is_held {
-                            now.status = Err(Exit::unseen());
-                            let _ = self.exits.send((container.clone(), Exit::unseen()));
-                        }
-                    }
-                    let deadline = shared.deadline.map(Ask::Deadline);
-                    let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
-                    for ask in deadline.iter().chain(&gone) {
-                        resend(&stream, ask);
-                    }
-                    return Some(stream);
-                }
-                Err(error) => tracing::error!(%error, "no supervisor; trying again"),
-            }
-            tokio::time::sleep(RETRY).await;
-            if asked.is_closed() {
-                return None;
+        let again = |error: &RuntimeError| {
+            tracing::error!(%error, "no supervisor; trying again");
+            !asked.is_closed()
+        };
+        let connected = retry(RETRY, UNBOUNDED, again, || connect(&self.config)).await;
+        let (stream, welcome) = connected.ok()?;
+        let mut shared = lock(&self.shared);
+        shared.welcomed(&welcome);
+        shared.starts.clear();
+        shared.execs.clear();
+        for (container, now) in &mut shared.held {
+            let name = container.to_string();
+            let is_held = welcome.held.iter().any(|it| it.container == name);
+            if now.status.is_ok() && !is_held {
+                now.status = Err(Exit::unseen());
+                let _ = self.exits.send((container.clone(), Exit::unseen()));
             }
         }
+        let deadline = shared.deadline.map(Ask::Deadline);
+        let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
+        for ask in deadline.iter().chain(&gone) {
+            resend(&stream, ask);
+        }
+        Some(stream)
     }
 }
 

@@ -1,6 +1,10 @@
-//! Waiting for the broker's answers: within a time, and again until the broker can answer.
+//! The broker's answers: waits within a time, repeated until the broker can answer, and the form of replies.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use async_nats::Message;
+use serde::Deserialize;
 
 use crate::error::LogError;
 
@@ -8,6 +12,48 @@ use crate::error::LogError;
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const NO_ANSWER: &str = "no answer in time";
+
+const FULL: &str = "maximum messages per subject";
+
+/// A reply of JetStream, or of the brokers' own services.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reply {
+    pub seq: u64,
+    pub state: Option<Contents>,
+    error: Option<ReplyError>,
+}
+
+/// The asked-for subjects of a stream, with their numbers of messages.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Contents {
+    pub subjects: Option<BTreeMap<String, u64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReplyError {
+    pub code: u64,
+    pub err_code: u64,
+    pub description: String,
+}
+
+impl Reply {
+    /// Returns the reply or the broker's error; the outer error is that of an unreadable answer.
+    pub fn read(answer: &Message) -> Result<Result<Self, ReplyError>, String> {
+        let mut reply: Self =
+            serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())?;
+        Ok(reply.error.take().map_or(Ok(reply), Err))
+    }
+}
+
+impl ReplyError {
+    /// Reports whether the ingress is full for the tenant, so that a retry may succeed.
+    pub fn is_full(&self) -> bool {
+        self.description.contains(FULL)
+    }
+}
 
 /// The library does not, while its buffer is full.
 pub(crate) async fn within<T, E: std::fmt::Display>(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::service::endpoint::Endpoint;
 use async_nats::service::error::Error as Refusal;
@@ -13,14 +13,15 @@ use bytes::Bytes;
 use dormouse_messages::{NodeId, Prefix, Sequence, TenantId};
 use futures::StreamExt;
 use futures::stream::select_all;
-use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::accounts::plan::PAYLOAD_BYTES;
+use crate::answer::Reply;
 use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::fair_queue::{Bounds, RequestScheduler};
 use crate::log::Log;
+use crate::retry::retry;
 
 /// A failed query.
 #[derive(Debug, thiserror::Error)]
@@ -42,27 +43,6 @@ pub enum ApiError {
     NodeSilent { node: NodeId, why: String },
 }
 
-#[derive(Deserialize)]
-pub(crate) struct Stored {
-    #[serde(default)]
-    pub seq: u64,
-    pub error: Option<StoredError>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct StoredError {
-    #[serde(default)]
-    pub description: String,
-}
-
-impl StoredError {
-    /// Reports whether the ingress is full for the tenant, so that a retry may succeed.
-    pub fn is_full(&self) -> bool {
-        self.description.contains(FULL)
-    }
-}
-
-const FULL: &str = "maximum messages per subject";
 const FULL_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -216,16 +196,10 @@ impl Log {
     /// # Errors
     /// The refusal, or that nobody answers.
     pub async fn request(&self, name: &str, request: Vec<u8>) -> Result<Bytes, ApiError> {
-        let until = Instant::now() + BUSY_PATIENCE;
-        loop {
-            let answer = self.request_as(self.tenant(), name, request.clone()).await;
-            match answer {
-                Err(ApiError::Refused { code, .. }) if code == BUSY && Instant::now() < until => {
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                answer => return answer,
-            }
-        }
+        let is_busy =
+            |error: &ApiError| matches!(error, ApiError::Refused { code, .. } if code == BUSY);
+        let ask = || self.request_as(self.tenant(), name, request.clone());
+        retry(BUSY_PAUSE, BUSY_PATIENCE, is_busy, ask).await
     }
 
     /// Sends a query once, about `tenant` if given.
@@ -287,35 +261,25 @@ impl Log {
         if bytes > limit {
             return Err(LogError::TooLarge { bytes, limit });
         }
-        let until = Instant::now() + FULL_PATIENCE;
-        loop {
+        let failed = |why: String| LogError::request("publish on", &subject, why);
+        let store = || async {
             let request = Request::new().headers(headers.clone());
             let asked = &self.inner.connection;
             let answer = asked.ask(&subject, request.payload(payload.clone())).await;
-            if matches!(answer, Err(NoAnswer::Nobody)) && Instant::now() < until {
-                tokio::time::sleep(FULL_PAUSE).await;
-                continue;
-            }
             let answer = answer.map_err(|error| match error {
-                NoAnswer::Denied => LogError::Denied {
-                    subject: subject.clone(),
-                },
-                NoAnswer::TooLarge { limit } => LogError::TooLarge { bytes, limit },
-                error @ (NoAnswer::Nobody | NoAnswer::Doubt(_)) => {
-                    LogError::request("publish on", &subject, error.into_words())
+                NoAnswer::Denied => {
+                    let subject = subject.clone();
+                    (false, LogError::Denied { subject })
                 }
+                NoAnswer::TooLarge { limit } => (false, LogError::TooLarge { bytes, limit }),
+                NoAnswer::Nobody => (true, failed(error.into_words())),
+                NoAnswer::Doubt(why) => (false, failed(why)),
             })?;
-            let stored: Stored = serde_json::from_slice(&answer.payload)
-                .map_err(|error| LogError::request("publish on", &subject, error))?;
-            match stored.error {
-                Some(error) if error.is_full() && Instant::now() < until => {
-                    tokio::time::sleep(FULL_PAUSE).await;
-                }
-                Some(error) => {
-                    return Err(LogError::request("publish on", &subject, error.description));
-                }
-                None => return Ok(stored.seq),
-            }
-        }
+            let stored = Reply::read(&answer).map_err(|why| (false, failed(why)))?;
+            let stored = stored.map(|reply| reply.seq);
+            stored.map_err(|error| (error.is_full(), failed(error.description)))
+        };
+        let stored = retry(FULL_PAUSE, FULL_PATIENCE, |(again, _)| *again, store).await;
+        stored.map_err(|(_, error)| error)
     }
 }

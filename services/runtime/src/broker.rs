@@ -9,6 +9,7 @@
 mod write_errors;
 
 use std::fs::File;
+use std::future::ready;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::BrokerError;
 use crate::lease::token;
+use crate::retry::{forever, retry};
 
 use write_errors::{HEALTH, Health, SUPERVISOR};
 
@@ -267,14 +269,12 @@ impl Files {
     async fn lock(&self) -> Result<File, BrokerError> {
         let path = self.path("lock");
         let file = File::create(&path).map_err(|why| BrokerError::File { path, why })?;
-        let since = Instant::now();
-        while file.try_lock().is_err() {
-            if since.elapsed() > LOOKED_AT {
-                return Err(BrokerError::InUse(self.dir.clone()));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        let pause = Duration::from_millis(10);
+        let locked = retry(pause, LOOKED_AT, |_| true, || ready(file.try_lock())).await;
+        match locked {
+            Ok(()) => Ok(file),
+            Err(_) => Err(BrokerError::InUse(self.dir.clone())),
         }
-        Ok(file)
     }
 
     async fn end_leftover(&self) {
@@ -503,19 +503,16 @@ async fn supervise(
                 end(&mut child).await;
             }
         }
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                () = stopping.cancelled() => return,
-            }
-            match spawn(&binary, &files, &pid) {
-                Ok(again) => {
-                    child = again;
-                    break;
-                }
-                Err(error) => tracing::error!(%error, "the broker cannot be started"),
-            }
-        }
+        let again = async {
+            tokio::time::sleep(delay).await;
+            let failed =
+                |error: BrokerError| tracing::error!(%error, "the broker cannot be started");
+            forever(delay, failed, || ready(spawn(&binary, &files, &pid))).await
+        };
+        child = tokio::select! {
+            again = again => again,
+            () = stopping.cancelled() => return,
+        };
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::{broadcast, watch};
 use crate::answer::{ANSWER_TIMEOUT, once};
 use crate::credentials::Proof;
 use crate::error::LogError;
+use crate::retry::retry;
 use crate::settings::Settings;
 
 #[derive(Debug)]
@@ -327,43 +328,37 @@ fn is_of_tls(error: &async_nats::ConnectError) -> bool {
 }
 
 async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client, LogError> {
+    use ConnectErrorKind::{Authentication, AuthorizationViolation, ServerParse};
     let servers: Vec<String> = settings
         .server
         .split(',')
         .map(|server| server.trim().to_owned())
         .collect();
-    let started = Instant::now();
-    let mut said = started;
-    loop {
-        let error = match options.clone().connect(servers.as_slice()).await {
-            Ok(client) => return Ok(client),
-            Err(error) => error,
-        };
+    let mut said = Instant::now();
+    let again = |error: &async_nats::ConnectError| {
         if matches!(
             error.kind(),
-            ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication
+            AuthorizationViolation | Authentication | ServerParse
         ) {
-            return Err(LogError::Credentials {
-                server: shown(&settings.server),
-                why: error.to_string(),
-            });
-        }
-        if error.kind() == ConnectErrorKind::ServerParse
-            || started.elapsed() >= settings.connect_timeout
-        {
-            let (server, why) = (shown(&settings.server), error.to_string());
-            return Err(if settings.tls.required && is_of_tls(&error) {
-                LogError::NoTls { server, why }
-            } else {
-                LogError::Connect { server, why }
-            });
+            return false;
         }
         if said.elapsed() >= Duration::from_secs(2) {
             said = Instant::now();
             tracing::info!(server = shown(&settings.server), %error, "waiting for the broker");
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        true
+    };
+    let attempt = || options.clone().connect(servers.as_slice());
+    let pause = Duration::from_millis(100);
+    let connected = retry(pause, settings.connect_timeout, again, attempt).await;
+    connected.map_err(|error| {
+        let (server, why) = (shown(&settings.server), error.to_string());
+        match error.kind() {
+            AuthorizationViolation | Authentication => LogError::Credentials { server, why },
+            _ if settings.tls.required && is_of_tls(&error) => LogError::NoTls { server, why },
+            _ => LogError::Connect { server, why },
+        }
+    })
 }
 
 #[cfg(test)]

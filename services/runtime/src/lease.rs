@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::within;
+use crate::answer::{Reply, within};
 use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::Log;
@@ -415,13 +415,6 @@ fn expecting(revision: u64) -> HeaderMap {
     headers
 }
 
-#[derive(Deserialize)]
-struct Written {
-    #[serde(default)]
-    seq: u64,
-    error: Option<serde_json::Value>,
-}
-
 async fn write(
     log: &Log,
     subject: &str,
@@ -446,12 +439,8 @@ async fn write(
         }
         Err(error) => return Err(format!("{error:?}")),
     };
-    let written: Written =
-        serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())?;
-    match written.error {
-        None => Ok(written.seq),
-        Some(error) => Err(error.to_string()),
-    }
+    let written = Reply::read(&answer)?.map(|reply| reply.seq);
+    written.map_err(|error| error.description)
 }
 
 /// Returns revision (0: none) and value, from the leader.

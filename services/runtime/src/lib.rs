@@ -9,7 +9,7 @@
 //! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders. `pieces`: messages of both stores.
 //! - `api`, `node_api`, `fair_queue`, `status`, `tenant`: queries, status messages, a tenant's client.
 //! - `accounts`, `key_identity`, `credentials`: keys. `broker`: the supervised nats-server.
-//! - `aside`: threads for slow work. `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
+//! - `aside`: threads for slow work. `retry`: repeated attempts. `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
 
 pub mod accounts;
 mod answer;
@@ -45,6 +45,7 @@ mod presence;
 mod publish;
 mod ranges;
 mod reader_account;
+mod retry;
 mod rollback;
 mod room;
 mod sampling;
@@ -79,6 +80,7 @@ pub use lease_watch::{LeaseTable, Lost, LostGateway};
 pub use log::Log;
 pub use node_api::{NodeAnswer, NodeAnswered};
 pub use observations::{Inputs, LeaseWatcher, LocalNodes, Observation, Watched};
+pub use retry::{UNBOUNDED, forever, retry};
 pub use room::{Bounds, LogRoom};
 pub use settings::{Settings, Tls, is_local};
 pub use shell::{ServiceError, ServiceOptions, run_service};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::Stream;
@@ -16,8 +17,11 @@ use crate::error::LogError;
 use crate::feed::Feed;
 use crate::key_identity::{self, Holder};
 use crate::reader_account::{self, Own};
+use crate::retry::forever;
 use crate::settings::Settings;
 use crate::trace::Remembered;
+
+const HEAD_AGAIN: Duration = Duration::from_millis(200);
 
 /// A connection to the log. Clones share it.
 #[derive(Debug, Clone)]
@@ -165,6 +169,12 @@ impl Log {
             0 => Ok(Sequence(0)),
             _ => Ok(Sequence(info.state.last_sequence)),
         }
+    }
+
+    /// Returns the last sequence once the leader answers.
+    pub(crate) async fn head_patiently(&self) -> Sequence {
+        let unknown = |error: LogError| tracing::debug!(%error, "the head is not known");
+        forever(HEAD_AGAIN, unknown, || self.head()).await
     }
 
     /// Returns the first sequence as of the last [`Log::head`]; those before are trimmed.

@@ -7,9 +7,9 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::{Request, StatusCode};
 use bytes::Bytes;
 use dormouse_messages::Timestamp;
-use serde::Deserialize;
 use serde_json::json;
 
+use crate::answer::{Reply, ReplyError};
 use crate::connection::NoAnswer;
 use crate::log::Log;
 
@@ -45,26 +45,6 @@ pub(crate) struct Pieces {
     stream: String,
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    error: Option<ApiError>,
-    state: Option<State>,
-}
-
-#[derive(Deserialize)]
-struct ApiError {
-    #[serde(default)]
-    err_code: u64,
-    #[serde(default)]
-    description: String,
-}
-
-#[derive(Deserialize)]
-struct State {
-    #[serde(default)]
-    subjects: Option<BTreeMap<String, u64>>,
-}
-
 impl From<NoAnswer> for PieceError {
     fn from(why: NoAnswer) -> Self {
         match why {
@@ -75,8 +55,8 @@ impl From<NoAnswer> for PieceError {
     }
 }
 
-impl From<ApiError> for PieceError {
-    fn from(error: ApiError) -> Self {
+impl From<ReplyError> for PieceError {
+    fn from(error: ReplyError) -> Self {
         let is = |code: ErrorCode| error.err_code == code.0;
         if is(ErrorCode::STREAM_NOT_FOUND) {
             return Self::NoStream;
@@ -105,14 +85,9 @@ impl Pieces {
         Ok(asked?)
     }
 
-    async fn ask_api(&self, subject: &str, payload: Bytes) -> Result<Answer, PieceError> {
+    async fn ask_api(&self, subject: &str, payload: Bytes) -> Result<Reply, PieceError> {
         let answer = self.ask(subject, payload).await?;
-        let answer: Answer = serde_json::from_slice(&answer.payload)
-            .map_err(|error| PieceError::Unanswered(error.to_string()))?;
-        match answer.error {
-            Some(error) => Err(error.into()),
-            None => Ok(answer),
-        }
+        Ok(Reply::read(&answer).map_err(PieceError::Unanswered)??)
     }
 
     /// Returns the message of a subject, and its time.

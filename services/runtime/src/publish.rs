@@ -29,12 +29,13 @@ use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{CodecError, Envelope, Event, Prefix, Timestamp, Writer};
-use dormouse_shell::broker_errors::{Meaning, WRONG_LAST_ID, append_id, meaning};
+use dormouse_shell::Failure;
+use dormouse_shell::broker_errors::{WRONG_LAST_ID, append_id, failure};
 use futures::future::join_all;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
-use serde::Deserialize;
 use tokio::sync::broadcast;
 
+use crate::answer::{Reply, ReplyError};
 use crate::connection::NoAnswer;
 use crate::decode::STORED_AT;
 use crate::error::AppendError;
@@ -67,30 +68,7 @@ pub(crate) struct Fence {
     pub head: Option<u64>,
 }
 
-#[derive(Debug)]
-pub(crate) enum PublishError {
-    Conflict,
-    Refused(AppendError),
-    /// Stored now, later, or never.
-    Doubt(String),
-}
-
-#[derive(Deserialize)]
-struct Reply {
-    #[serde(default)]
-    seq: u64,
-    error: Option<ReplyError>,
-}
-
-#[derive(Deserialize)]
-struct ReplyError {
-    #[serde(default)]
-    code: u64,
-    #[serde(default)]
-    err_code: u64,
-    #[serde(default)]
-    description: String,
-}
+pub(crate) type PublishError = Failure<AppendError>;
 
 /// Encodes `event`. A repeated append has an equal id, which lets the log resolve doubts.
 pub(crate) fn outgoing(
@@ -292,17 +270,11 @@ impl Log {
             .await
             .map_err(|error| failed(message, error))?;
         if answer.payload.is_empty() {
-            return Ok(Reply {
-                seq: 0,
-                error: None,
-            });
+            return Ok(Reply::default());
         }
-        let reply: Reply = serde_json::from_slice(&answer.payload)
-            .map_err(|error| PublishError::Doubt(format!("unreadable answer: {error}")))?;
-        match reply.error {
-            None => Ok(reply),
-            Some(error) => Err(refused(message, error)),
-        }
+        let reply = Reply::read(&answer)
+            .map_err(|why| PublishError::Doubt(format!("unreadable answer: {why}")))?;
+        reply.map_err(|error| refused(message, error))
     }
 }
 
@@ -317,15 +289,12 @@ fn failed(message: &Outgoing, error: NoAnswer) -> PublishError {
 }
 
 fn refused(message: &Outgoing, error: ReplyError) -> PublishError {
-    match meaning(error.err_code, error.code) {
-        Meaning::Conflict => PublishError::Conflict,
-        Meaning::Doubt => PublishError::Doubt(error.description),
-        Meaning::Refused => PublishError::Refused(AppendError::Rejected {
-            subject: message.subject.clone(),
-            code: error.err_code,
-            why: error.description,
-        }),
-    }
+    let code = error.err_code;
+    failure(code, error.code, error.description).map(|why| AppendError::Rejected {
+        subject: message.subject.clone(),
+        code,
+        why,
+    })
 }
 
 fn too_large(message: &Outgoing, limit: usize) -> AppendError {

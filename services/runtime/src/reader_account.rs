@@ -9,9 +9,8 @@ use async_nats::Request;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dormouse_messages::Prefix;
-use serde::Deserialize;
 
-use crate::answer::within;
+use crate::answer::{Reply, within};
 use crate::connection::{Connection, NoAnswer};
 
 #[derive(Debug, Clone)]
@@ -20,18 +19,6 @@ pub(crate) struct Own {
     pub name: Option<String>,
     /// Replaces `$JS.API`.
     pub api: String,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    error: Option<ApiError>,
-}
-
-#[derive(Deserialize)]
-struct ApiError {
-    #[serde(default)]
-    err_code: u64,
-    description: String,
 }
 
 /// The broker's answer to an account without streams.
@@ -64,8 +51,7 @@ pub(crate) async fn find_person(
         Err(NoAnswer::Denied) => return Err(NoLog),
         Err(NoAnswer::Nobody | NoAnswer::Doubt(_) | NoAnswer::TooLarge { .. }) => return Ok(None),
     };
-    let answer: Option<Answer> = serde_json::from_slice(&answer.payload).ok();
-    let error = answer.and_then(|answer| answer.error);
+    let error = Reply::read(&answer).ok().and_then(Result::err);
     let elsewhere = error.is_some_and(|error| error.err_code == NOT_ENABLED_FOR_ACCOUNT);
     Ok(elsewhere.then(|| Own {
         name: None,
@@ -87,11 +73,7 @@ impl Own {
         let request = Request::new().payload(asked.into());
         let answer = connection.ask(&subject, request).await;
         let answer = answer.map_err(|error| self.absent(&format!("{error:?}")))?;
-        let answer: Answer =
-            serde_json::from_slice(&answer.payload).map_err(|error| error.to_string())?;
-        if let Some(error) = answer.error {
-            return Err(self.absent(&error.description));
-        }
+        Reply::read(&answer)?.map_err(|error| self.absent(&error.description))?;
         let stream = within(jetstream.get_stream_no_info(stream)).await?;
         within(stream.get_consumer(name)).await
     }

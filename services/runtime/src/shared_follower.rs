@@ -73,16 +73,10 @@ async fn read_for_all(log: Log, from: Sequence) {
 }
 
 async fn catch_up(log: Log, mut member: Member) {
-    while member.head.is_none() {
-        match log.head().await {
-            Ok(head) => member.head = Some(head.0),
-            Err(error) => {
-                tracing::debug!(%error, "the head is not known");
-                tokio::select! {
-                    () = tokio::time::sleep(AGAIN) => {}
-                    () = member.out.closed() => return,
-                }
-            }
+    if member.head.is_none() {
+        tokio::select! {
+            head = log.head_patiently() => member.head = Some(head.0),
+            () = member.out.closed() => return,
         }
     }
     while member.out.reserve().await.is_ok() {

@@ -12,12 +12,12 @@ use dormouse_messages::{Fold, NewerFormat, Sequence, Timestamp};
 use dormouse_shell::Snapshot;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use crate::decode::LogItem;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::pieces::{IN_FLIGHT, PieceError, Pieces, pieces};
+use crate::retry::retry;
 use crate::snapshot::{self, Snapshots};
 
 /// Covers a change of the broker's leader, and the archiver's first states of a new version.
@@ -121,43 +121,42 @@ impl Log {
         kept: Option<Snapshot<F>>,
     ) -> Result<Snapshot<F>, StartError> {
         let folded = kept.as_ref().map_or(Sequence(0), |kept| kept.sequence);
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.head().await {
-                // The log may have no leader for a while.
-                Err(LogError::Request { .. }) if Instant::now() < until => {
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                }
-                asked => asked?,
-            };
-            let first = self.first();
-            if first > Sequence(1) {
-                self.check_format().await?;
-            }
-            let reaches = |folded: Sequence| folded.next() >= first;
-            let beyond = if reaches(folded) { NEAR } else { 0 };
-            let wanted = Sequence(folded.0 + beyond);
-            let why = match self.states().newer_than::<F>(wanted).await {
-                Ok(Some(newest)) if reaches(newest.sequence) => return Ok(newest),
-                Ok(Some(newest)) => format!("the newest is that after event {}", newest.sequence),
-                Ok(None) => format!("none is newer than that after event {wanted}"),
-                Err(why) => why,
-            };
-            if reaches(folded) {
-                tracing::debug!(name = F::NAME, why, "no state of the broker is used");
-                return Ok(kept.unwrap_or_else(|| nothing_folded(self)));
-            }
-            if Instant::now() >= until {
-                return Err(StartError::NoState {
-                    name: F::NAME,
-                    version: F::VERSION,
-                    first,
-                    why,
-                });
-            }
-            tokio::time::sleep(AGAIN).await;
+        let again = |error: &StartError| {
+            matches!(
+                error,
+                StartError::Log(LogError::Request { .. }) | StartError::NoState { .. }
+            )
+        };
+        let newest = retry(AGAIN, PATIENCE, again, || self.newest::<F>(folded)).await?;
+        Ok(newest.or(kept).unwrap_or_else(|| nothing_folded(self)))
+    }
+
+    /// Returns a state from which the log can be followed; `None` if the one after `folded` is near enough.
+    async fn newest<F: Fold>(&self, folded: Sequence) -> Result<Option<Snapshot<F>>, StartError> {
+        self.head().await?;
+        let first = self.first();
+        if first > Sequence(1) {
+            self.check_format().await?;
         }
+        let reaches = |folded: Sequence| folded.next() >= first;
+        let beyond = if reaches(folded) { NEAR } else { 0 };
+        let wanted = Sequence(folded.0 + beyond);
+        let why = match self.states().newer_than::<F>(wanted).await {
+            Ok(Some(newest)) if reaches(newest.sequence) => return Ok(Some(newest)),
+            Ok(Some(newest)) => format!("the newest is that after event {}", newest.sequence),
+            Ok(None) => format!("none is newer than that after event {wanted}"),
+            Err(why) => why,
+        };
+        if reaches(folded) {
+            tracing::debug!(name = F::NAME, why, "no state of the broker is used");
+            return Ok(None);
+        }
+        Err(StartError::NoState {
+            name: F::NAME,
+            version: F::VERSION,
+            first,
+            why,
+        })
     }
 }
 

@@ -18,10 +18,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::within;
+use crate::connection::NoAnswer;
 use crate::decode::LogItem;
 use crate::error::LogError;
 use crate::lease::LeaseState;
 use crate::log::Log;
+use crate::retry::forever;
 
 /// Also the first token of the position's key.
 const LEASE: &str = "status";
@@ -179,13 +181,10 @@ impl Log {
         for tail in &published.subjects {
             let subject = self.prefix().status(tail);
             let connection = &self.inner.connection;
-            while let Err(error) = connection
-                .send(&subject, headers.clone(), published.payload.clone())
-                .await
-            {
-                tracing::debug!(subject, ?error, "not shown to its tenant yet");
-                tokio::time::sleep(AGAIN).await;
-            }
+            let send = || connection.send(&subject, headers.clone(), published.payload.clone());
+            let failed =
+                |error: NoAnswer| tracing::debug!(subject, ?error, "not shown to its tenant yet");
+            forever(AGAIN, failed, send).await;
         }
     }
 
@@ -204,16 +203,12 @@ impl Log {
     }
 
     async fn shown_to(&self) -> Sequence {
-        loop {
-            let (Ok(head), Ok(noted)) = (self.head().await, self.noted(LEASE).await) else {
-                tokio::time::sleep(AGAIN).await;
-                continue;
-            };
-            return match noted {
-                Some(noted) => noted.min(head),
-                None => head,
-            };
-        }
+        let ask = || async {
+            let head = self.head().await.map_err(drop)?;
+            let noted = self.noted(LEASE).await.map_err(drop)?;
+            Ok::<_, ()>(noted.map_or(head, |noted| noted.min(head)))
+        };
+        forever(AGAIN, |()| {}, ask).await
     }
 
     async fn position(&self, reader: &str) -> Result<Option<Position>, String> {

@@ -1,5 +1,7 @@
 //! Append ids, and the error codes of nats-server 2.15. Only a permanent error is a refusal.
 
+use crate::Failure;
+
 /// The fence failed.
 pub const WRONG_LAST_SEQUENCE: u64 = 10_071;
 
@@ -21,24 +23,15 @@ pub const INCOMPLETE_BATCH: u64 = 10_176;
 /// The stream has no leader.
 pub const NOT_AVAILABLE: u64 = 10_008;
 
-/// Meaning of an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
-    Conflict,
-    /// Stored now, later, or never.
-    Doubt,
-    Refused,
-}
-
-/// Interprets an error code and its status.
+/// Interprets an error code and its status; `why` describes the error.
 #[must_use]
-pub const fn meaning(err_code: u64, status: u64) -> Meaning {
+pub fn failure(err_code: u64, status: u64, why: String) -> Failure {
     match (err_code, status) {
-        (WRONG_LAST_SEQUENCE | DUPLICATE_IN_BATCH, _) => Meaning::Conflict,
-        (DUPLICATE_IN_PROCESS | FENCE_IN_PROCESS | INCOMPLETE_BATCH, _) => Meaning::Doubt,
+        (WRONG_LAST_SEQUENCE | DUPLICATE_IN_BATCH, _) => Failure::Conflict,
+        (DUPLICATE_IN_PROCESS | FENCE_IN_PROCESS | INCOMPLETE_BATCH, _) => Failure::Doubt(why),
         // 5xx: no leader or resources, shutdown; 408, 429: overload.
-        (_, 408 | 429 | 500..) => Meaning::Doubt,
-        _ => Meaning::Refused,
+        (_, 408 | 429 | 500..) => Failure::Doubt(why),
+        _ => Failure::Refused(why),
     }
 }
 
@@ -57,19 +50,22 @@ mod tests {
 
     #[test]
     fn only_what_never_changes_is_refused() {
-        for (err_code, status, expected) in [
-            (10_071, 400, Meaning::Conflict),
-            (10_201, 400, Meaning::Conflict),
-            (10_158, 409, Meaning::Doubt),
-            (10_164, 400, Meaning::Doubt),
-            (10_176, 400, Meaning::Doubt),
-            (10_210, 429, Meaning::Doubt),
-            (10_008, 503, Meaning::Doubt),
-            (10_077, 503, Meaning::Doubt),
-            (10_054, 400, Meaning::Refused),
-            (10_109, 400, Meaning::Refused),
-        ] {
-            assert_eq!(meaning(err_code, status), expected, "{err_code}");
+        let cases: [(u64, u64, fn(String) -> Failure); 10] = [
+            (10_071, 400, |_| Failure::Conflict),
+            (10_201, 400, |_| Failure::Conflict),
+            (10_158, 409, Failure::Doubt),
+            (10_164, 400, Failure::Doubt),
+            (10_176, 400, Failure::Doubt),
+            (10_210, 429, Failure::Doubt),
+            (10_008, 503, Failure::Doubt),
+            (10_077, 503, Failure::Doubt),
+            (10_054, 400, Failure::Refused),
+            (10_109, 400, Failure::Refused),
+        ];
+        for (err_code, status, expected) in cases {
+            let why = || "its description".to_owned();
+            let found = failure(err_code, status, why());
+            assert_eq!(found, expected(why()), "{err_code}");
         }
     }
 }

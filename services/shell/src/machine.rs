@@ -63,11 +63,22 @@ pub struct Append {
 
 /// Reason for a failed append.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum Failure<R = String> {
     Conflict,
-    Refused(String),
+    Refused(R),
     /// Stored now, later, or never.
     Doubt(String),
+}
+
+impl<R> Failure<R> {
+    /// Changes the reason of a refusal.
+    pub fn map<S>(self, refused: impl FnOnce(R) -> S) -> Failure<S> {
+        match self {
+            Self::Conflict => Failure::Conflict,
+            Self::Refused(why) => Failure::Refused(refused(why)),
+            Self::Doubt(why) => Failure::Doubt(why),
+        }
+    }
 }
 
 /// Outcome of an append.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_messages::{Recorded, Sequence, TenantId};
 use dormouse_projections::status::StatusView;
-use dormouse_runtime::{Clock, Log, LogItem, SystemClock};
+use dormouse_runtime::{Clock, Log, LogItem, SystemClock, forever};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -87,15 +87,9 @@ pub async fn run(log: Log, tenant: TenantId, hook: Hook, secret: Secret, stop: C
 
 /// Starts at the noted position, but not before the tenant had an address.
 async fn begin(log: &Log, reader: &str, hook: &Hook) -> Sequence {
-    loop {
-        match log.noted(reader).await {
-            Ok(noted) => return noted.unwrap_or_default().max(hook.since),
-            Err(why) => {
-                tracing::debug!(why, "where to go on is not known yet");
-                tokio::time::sleep(NOTE).await;
-            }
-        }
-    }
+    let unknown = |why: String| tracing::debug!(why, "where to go on is not known yet");
+    let noted = forever(NOTE, unknown, || log.noted(reader)).await;
+    noted.unwrap_or_default().max(hook.since)
 }
 
 fn show(

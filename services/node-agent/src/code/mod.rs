@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::Workdir;
 use dormouse_messages::events::NodeFault;
-use dormouse_runtime::{CodeError, CodeStore};
+use dormouse_runtime::{CodeError, CodeStore, retry};
 use dormouse_sandbox::folder::Below;
 
 use crate::blocking::aside;
@@ -154,21 +154,14 @@ impl Cache {
             return Err("this agent has no store of packed folders".into());
         };
         let begun = Instant::now();
-        loop {
-            let error = match source.piece(tenant, sha256, at).await {
-                Ok(piece) => return Ok(piece),
-                Err(error) => error,
-            };
-            let within = match &error {
-                CodeError::Unanswered(_) => UNANSWERED,
-                CodeError::Absent { .. } | CodeError::NoStore => ABSENT,
-                _ => Duration::ZERO,
-            };
-            if begun.elapsed() >= within {
-                return Err(NotStarted::from(error.to_string()));
-            }
-            tokio::time::sleep(AGAIN).await;
-        }
+        let again = |error: &CodeError| match error {
+            CodeError::Unanswered(_) => true,
+            CodeError::Absent { .. } | CodeError::NoStore => begun.elapsed() < ABSENT,
+            _ => false,
+        };
+        let ask = || source.piece(tenant, sha256, at);
+        let piece = retry(AGAIN, UNANSWERED, again, ask).await;
+        piece.map_err(|error| NotStarted::from(error.to_string()))
     }
 }
 

@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
+use dormouse_runtime::retry;
 use dormouse_sandbox::protocol::ExecExit;
 
 use super::starting::environment;
@@ -31,7 +32,7 @@ const PIECES: usize = 4;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-const ATTEMPTS: usize = 20;
+const ATTEMPTS: u32 = 20;
 
 /// Child processes may hold the output open.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
@@ -75,16 +76,14 @@ impl Control for OfEngine {
     fn resize(&self, size: Size) {
         let (docker, exec) = (self.docker.clone(), self.exec.clone());
         tokio::spawn(async move {
-            for _ in 0..ATTEMPTS {
+            let resize = || {
                 let options = ResizeExecOptions {
                     h: i32::from(size.rows),
                     w: i32::from(size.columns),
                 };
-                if docker.resize_exec(&exec, options).await.is_ok() {
-                    return;
-                }
-                sleep(LOOK_EVERY).await;
-            }
+                docker.resize_exec(&exec, options)
+            };
+            let _ = retry(LOOK_EVERY, LOOK_EVERY * ATTEMPTS, |_| true, resize).await;
         });
     }
 }

@@ -9,6 +9,7 @@ use bollard::query_parameters::CreateContainerOptions;
 use dormouse_agent_core::NotStarted;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::{EnvValue, Mount};
+use dormouse_runtime::forever;
 
 use super::{Inner, PID_WAIT, RETRY, body, pid_of, request_of, status_code, words};
 use crate::code;
@@ -59,17 +60,17 @@ fn says(plan: &ContainerPlan, words: &str) -> bool {
 impl Inner {
     /// Removes a container that may run after a failed start, until the engine confirms.
     async fn remove_surely(&self, name: &str) {
-        loop {
+        // 409: a removal is under way.
+        let failed = |error: Error| {
+            tracing::warn!(name, %error, "may run after its start failed; removing it again");
+        };
+        let remove = || async {
             match Self::remove(&self.docker, name).await {
-                Ok(()) => return,
-                Err(error) if status_code(&error) == Some(404) => return,
-                // 409: a removal is under way.
-                Err(error) => {
-                    tracing::warn!(name, %error, "may run after its start failed; removing it again");
-                    tokio::time::sleep(RETRY).await;
-                }
+                Err(error) if status_code(&error) == Some(404) => Ok(()),
+                removed => removed,
             }
-        }
+        };
+        forever(RETRY, failed, remove).await;
     }
 
     pub(super) async fn start(

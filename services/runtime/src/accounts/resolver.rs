@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use super::claims::{Claims, ClaimsError, Credentials, Root, UserKey};
 use super::plan::{self, LEASE, Plan, Principal};
+use crate::answer::Reply;
 use crate::clock::{Clock, SystemClock};
 use crate::connection::{Connection, NoAnswer};
 use crate::error::LogError;
@@ -65,17 +66,6 @@ pub struct Accounts {
     root: Root,
     connection: Connection,
     turns: Option<Log>,
-}
-
-#[derive(Deserialize)]
-struct Updated {
-    error: Option<UpdateError>,
-}
-
-#[derive(Deserialize)]
-struct UpdateError {
-    #[serde(default)]
-    description: String,
 }
 
 #[derive(Deserialize)]
@@ -196,14 +186,12 @@ impl Accounts {
         }
         let subject = "$SYS.REQ.CLAIMS.UPDATE";
         for answer in self.ask(subject, token.into_bytes()).await? {
-            let updated: Updated = serde_json::from_slice(&answer.payload)
-                .map_err(|error| LogError::request("ask", subject, error))?;
-            if let Some(error) = updated.error {
-                return Err(AccountError::Refused {
-                    name: principal.name(),
-                    why: error.description,
-                });
-            }
+            let updated = Reply::read(&answer);
+            let updated = updated.map_err(|why| LogError::request("ask", subject, why))?;
+            updated.map_err(|error| AccountError::Refused {
+                name: principal.name(),
+                why: error.description,
+            })?;
         }
         Ok(())
     }

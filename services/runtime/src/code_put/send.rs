@@ -1,6 +1,6 @@
 //! The client's side of uploads.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::{Message, Request};
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use super::{AT_ONCE, REFUSED, Taken};
 use crate::code::{CodeError, CodeStore};
 use crate::connection::NoAnswer;
 use crate::pieces::PIECE_BYTES;
+use crate::retry::retry;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(100);
@@ -48,33 +49,27 @@ impl CodeStore {
         let piece = archive.slice(start..archive.len().min(start + PIECE_BYTES));
         let name = format!("code.{}.{}.{start}", packed.sha256, packed.bytes);
         let subject = self.log.prefix().tenant_api(tenant.as_str(), &name);
-        let begun = Instant::now();
-        loop {
+        let unanswered = |again: bool, why: &str| (again, CodeError::Unanswered(why.to_owned()));
+        let send = || async {
             let request = Request::new().payload(piece.clone());
             let answer = self.log.inner.connection.ask(&subject, request).await;
-            let again = match answer {
-                Ok(answer) => match refusal(&answer) {
-                    None => {
-                        return serde_json::from_slice(&answer.payload)
-                            .map_err(|error| CodeError::Unanswered(error.to_string()));
-                    }
-                    Some((code, why)) if code == "busy" => CodeError::Unanswered(why),
-                    Some((_, why)) => return Err(CodeError::Refused(why)),
-                },
-                Err(NoAnswer::Denied) => return Err(CodeError::Denied("store them")),
-                Err(NoAnswer::Nobody) => CodeError::Unanswered(
-                    "no query service takes them (`dormouse serve api`)".to_owned(),
-                ),
-                Err(NoAnswer::TooLarge { .. }) => {
-                    return Err(CodeError::Unanswered("it takes no such pieces".to_owned()));
+            let answer = answer.map_err(|error| match error {
+                NoAnswer::Denied => (false, CodeError::Denied("store them")),
+                NoAnswer::Nobody => {
+                    unanswered(true, "no query service takes them (`dormouse serve api`)")
                 }
-                Err(NoAnswer::Doubt(why)) => CodeError::Unanswered(why),
-            };
-            if begun.elapsed() >= PATIENCE {
-                return Err(again);
+                NoAnswer::TooLarge { .. } => unanswered(false, "it takes no such pieces"),
+                NoAnswer::Doubt(why) => unanswered(true, &why),
+            })?;
+            match refusal(&answer) {
+                None => serde_json::from_slice(&answer.payload)
+                    .map_err(|error| unanswered(false, &error.to_string())),
+                Some((code, why)) if code == "busy" => Err(unanswered(true, &why)),
+                Some((_, why)) => Err((false, CodeError::Refused(why))),
             }
-            tokio::time::sleep(AGAIN).await;
-        }
+        };
+        let sent = retry(AGAIN, PATIENCE, |(again, _)| *again, send).await;
+        sent.map_err(|(_, error)| error)
     }
 }
 

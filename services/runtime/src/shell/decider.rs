@@ -21,7 +21,7 @@ use crate::decode::LogItem;
 use crate::lease::LeaseState;
 use crate::log::Log;
 use crate::observations::Inputs;
-use crate::publish::{self, Fence, Place, PublishError};
+use crate::publish::{self, Fence, Place};
 use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
 use crate::shell::options::{ServiceError, ServiceOptions};
 use crate::snapshot::Snapshots;
@@ -236,26 +236,24 @@ impl<D: Decider> DeciderActor<D> {
     fn answered(&mut self, appended: Appended, context: &mut Context<Self>) {
         self.counters.appends.increment(appended.stored as u64);
         self.counters.appended(appended.took);
-        let failure = appended.error.map(|error| match error {
-            PublishError::Conflict => {
+        match &appended.error {
+            None => {}
+            Some(Failure::Conflict) => {
                 self.counters.conflicts.increment(1);
                 tracing::info!(service = %D::WRITER, own_last = %self.shell.own_last(), "conflict: another copy appended; deciding again");
-                Failure::Conflict
             }
-            PublishError::Doubt(why) => {
+            Some(Failure::Doubt(why)) => {
                 self.counters.doubts.increment(1);
                 tracing::warn!(service = %D::WRITER, why, "in doubt whether an append was stored; deciding again");
-                Failure::Doubt(why)
             }
-            PublishError::Refused(error) => {
+            Some(Failure::Refused(error)) => {
                 tracing::error!(service = %D::WRITER, %error, "cannot append what was decided");
-                Failure::Refused(error.to_string())
             }
-        });
-        self.settled(Outcome {
-            last: appended.last.map(Sequence),
-            failure,
-        });
+        }
+        let failure = appended.error;
+        let failure = failure.map(|failure| failure.map(|error| error.to_string()));
+        let last = appended.last.map(Sequence);
+        self.settled(Outcome { last, failure });
         self.advance(context);
     }
 
@@ -273,15 +271,7 @@ impl<D: Decider> DeciderActor<D> {
 
     fn ask_head(&mut self, context: &mut Context<Self>) {
         let log = self.log.clone();
-        let asking = wrap_future::<_, Self>(async move {
-            loop {
-                match log.head().await {
-                    Ok(head) => return head,
-                    Err(error) => tracing::debug!(%error, "the head is not known"),
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        });
+        let asking = wrap_future::<_, Self>(async move { log.head_patiently().await });
         context.spawn(asking.map(|head, actor, context| {
             actor.shell.head(head);
             actor.advance(context);

@@ -20,13 +20,13 @@ use std::time::Duration;
 use actix::Actor;
 use dormouse_messages::{Decider, Sequence};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock_anchor::MarkFile;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::observations::Inputs;
+use crate::retry::retry;
 use crate::snapshot::{Snapshot, Snapshots};
 
 pub use options::{ServiceError, ServiceOptions};
@@ -113,16 +113,14 @@ pub async fn run_service<D: Decider>(
 
 /// Waits for the election of a leader.
 async fn awaited_head(log: &Log) -> Result<Sequence, LogError> {
-    let until = Instant::now() + NO_LEADER_PATIENCE;
-    loop {
-        match log.head().await {
-            Err(error @ LogError::Request { .. }) if Instant::now() < until => {
-                tracing::warn!(%error, "not yet; trying again");
-            }
-            asked => return asked,
+    let again = |error: &LogError| {
+        let is_unanswered = matches!(error, LogError::Request { .. });
+        if is_unanswered {
+            tracing::warn!(%error, "not yet; trying again");
         }
-        tokio::time::sleep(NO_LEADER_PAUSE).await;
-    }
+        is_unanswered
+    };
+    retry(NO_LEADER_PAUSE, NO_LEADER_PATIENCE, again, || log.head()).await
 }
 
 async fn on_own_thread<T: Send + 'static>(

@@ -20,9 +20,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::accounts::plan::PAYLOAD_BYTES;
-use crate::api::{FULL_PAUSE, Stored};
+use crate::answer::Reply;
+use crate::api::FULL_PAUSE;
 use crate::connection::{Connection, NoAnswer};
 use crate::error::LogError;
+use crate::retry::retry;
 use crate::settings::Settings;
 pub use types::{Encoding, Submission, TenantError, Wait, sha256};
 
@@ -223,22 +225,18 @@ impl Tenant {
         }
         let subject = self.prefix.submit(&self.tenant, verb);
         let _turn = self.publishing.acquire().await.ok();
-        loop {
+        let store = || async {
             let answer = self.ask(&subject, payload, headers.clone(), limit).await?;
-            let stored: Stored = serde_json::from_slice(&answer.payload)
-                .map_err(|why| LogError::request("publish on", &subject, why))?;
-            match stored.error {
-                None => return Ok(stored.seq),
-                Some(error) if error.is_full() && Instant::now() + FULL_PAUSE < limit => {
-                    tokio::time::sleep(FULL_PAUSE).await;
-                }
-                Some(error) if error.is_full() => return Err(TenantError::Full(subject)),
-                Some(error) => {
-                    let why = LogError::request("publish on", &subject, error.description);
-                    return Err(why.into());
-                }
+            let failed = |why: String| LogError::request("publish on", &subject, why);
+            match Reply::read(&answer).map_err(failed)? {
+                Ok(reply) => Ok(reply.seq),
+                Err(error) if error.is_full() => Err(TenantError::Full(subject.clone())),
+                Err(error) => Err(TenantError::Log(failed(error.description))),
             }
-        }
+        };
+        let is_full = |error: &TenantError| matches!(error, TenantError::Full(_));
+        let patience = limit.saturating_duration_since(Instant::now() + FULL_PAUSE);
+        retry(FULL_PAUSE, patience, is_full, store).await
     }
 
     async fn ask(

@@ -15,7 +15,7 @@ use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::{Event, JobId, TenantId, Timestamp, sanitize};
 use dormouse_projections::queries::JobDetail;
-use dormouse_runtime::{Log, LogItem};
+use dormouse_runtime::{Log, LogItem, retry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
@@ -311,15 +311,12 @@ pub async fn known(log: &Log, job: &JobId) {
     if log.tenant().is_none() {
         return;
     }
-    let asked = async {
-        while let Err(error) = query::<JobDetail>(log, "job", json!({"job": job})).await {
-            let coded = error.downcast_ref::<Coded>();
-            if coded.is_none_or(|coded| coded.code != "not_found") {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let is_unknown = |error: &anyhow::Error| {
+        let coded = error.downcast_ref::<Coded>();
+        coded.is_some_and(|coded| coded.code == "not_found")
     };
+    let ask = || query::<JobDetail>(log, "job", json!({"job": job}));
+    let asked = retry(Duration::from_millis(20), KNOWN_PATIENCE, is_unknown, ask);
     let _ = tokio::time::timeout(KNOWN_PATIENCE, asked).await;
 }
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use dormouse_messages::NodeId;
-use dormouse_runtime::NodeAnswered;
-use tokio::time::{Instant, sleep};
+use dormouse_runtime::{NodeAnswered, retry};
 
 use super::super::logs::Source;
 use crate::error::Coded;
@@ -28,16 +27,8 @@ impl Program {
         name: &str,
         query: &T,
     ) -> Result<NodeAnswered, Coded> {
-        let until = Instant::now() + GIVE_UP;
-        loop {
-            match self.source.ask(&self.node, name, query).await {
-                Err(error)
-                    if matches!(error.code(), "unavailable" | "busy") && Instant::now() < until =>
-                {
-                    sleep(AGAIN).await;
-                }
-                answered => return answered,
-            }
-        }
+        let again = |error: &Coded| matches!(error.code(), "unavailable" | "busy");
+        let ask = || self.source.ask(&self.node, name, query);
+        retry(AGAIN, GIVE_UP, again, ask).await
     }
 }
