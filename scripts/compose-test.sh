@@ -64,8 +64,7 @@ say "images"
 scripts/compose-images.sh "$binary"
 cp -r deploy "$trial/deploy"
 (cd "$trial" && deploy/nats/make-tls.sh deploy/tls nats-1 nats-2 nats-3)
-(cd "$trial" && deploy/nats/make-accounts.sh --keys deploy/keys --tenant ads --user ads/alice:submitter --user ads/vera:viewer --operator olga --node n0 --node n1 --gateway g0 >accounts.conf)
-mv "$trial/accounts.conf" "$trial/deploy/nats/accounts.conf"
+"$binary" account file --keys "$trial/deploy/keys" tenant-ads ads/alice:submitter ads/vera:viewer operator-olga node-n0 node-n1 gateway-g0 >"$trial/deploy/nats/accounts.conf"
 chmod -R a+rX "$trial"
 say "up: $(compose version --short)"
 compose up --no-build --detach --wait-timeout 180 >"$trial/up.log" 2>&1 || { tail -n 20 "$trial/up.log" >&2; die "compose up"; }

@@ -1,6 +1,5 @@
 //! `serve web`: the page, also of `up`.
 
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{MetricsArg, telemetry, until_asked};
 use crate::build_id;
 use crate::cli::log_range::LogFileArg;
+use crate::commands::account::keys::random_hex;
 use crate::context::Context;
 use crate::describe::describe;
 use crate::error::DONE;
@@ -90,7 +90,7 @@ async fn page(
         // Tenants' jobs on this machine must not see the page.
         let (access, opening) = match access {
             Access::Loopback => {
-                let token = token()?;
+                let token = random_hex(16)?;
                 let opening = format!("#token={token}");
                 (Access::Token { token, tls: None }, opening)
             }
@@ -127,14 +127,6 @@ async fn page(
         read = &mut reading => read??,
     }
     Ok(serving.await?)
-}
-
-fn token() -> anyhow::Result<String> {
-    let mut bytes = [0_u8; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut bytes))
-        .context("/dev/urandom")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Returns the page of `up`, open to every local client.

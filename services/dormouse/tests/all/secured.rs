@@ -2,7 +2,7 @@
 //! broker dies meanwhile.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::{Cluster, PATIENCE, count_job, free_port, key_file, poll};
@@ -18,37 +18,24 @@ fn nats(file: &str) -> PathBuf {
     crate::common::root().join("deploy/nats").join(file)
 }
 
-#[track_caller]
-fn run(program: &Path, arguments: &[&str]) -> Vec<u8> {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .expect("runs");
+fn configure(cluster: &Cluster) {
+    let dir = cluster.dir();
+    let mut tls = Command::new(nats("make-tls.sh"));
+    let output = tls.arg(dir.join("tls")).args(SERVERS).output();
+    let output = output.expect("runs");
     assert!(output.status.success(), "{output:?}");
-    output.stdout
-}
-
-fn configure(dir: &Path) {
-    let text = |path: PathBuf| path.display().to_string();
-    let tls = text(dir.join("tls"));
-    run(
-        &nats("make-tls.sh"),
-        &[&[tls.as_str()], &SERVERS[..]].concat(),
-    );
-    let keys = text(dir.join("keys"));
+    let keys = dir.join("keys").display().to_string();
     let accounts = [
+        "account",
+        "file",
         "--keys",
         &keys,
-        "--tenant",
-        "ads",
-        "--node",
-        "n0",
-        "--node",
-        "n1",
-        "--gateway",
-        "g0",
+        "tenant-ads",
+        "node-n0",
+        "node-n1",
+        "gateway-g0",
     ];
-    let accounts = run(&nats("make-accounts.sh"), &accounts);
+    let accounts = cluster.run_with(&accounts, &[]).ok().out;
     std::fs::write(dir.join("accounts.conf"), accounts).expect("writes");
     for file in [
         "cluster.conf",
@@ -168,7 +155,7 @@ fn a_tenant_submits(cluster: &Cluster, job: &serde_json::Value) {
 fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     let mut cluster = Cluster::new();
     let dir = cluster.dir().to_path_buf();
-    configure(&dir);
+    configure(&cluster);
     start_brokers(&mut cluster);
     let file = |name: &str| dir.join(name).display().to_string();
     cluster.env("DORMOUSE_TLS_CA", &file("tls/ca.pem"));

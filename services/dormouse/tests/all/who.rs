@@ -1,7 +1,6 @@
 //! Authorship on a cluster with accounts: every query names the people as the broker authenticated them.
 
 use std::path::Path;
-use std::process::Command;
 
 use crate::common::{Cluster, PATIENCE, free_port, key_file, poll};
 use dormouse_messages::{Event, Recorded, TenantId, Writer};
@@ -12,21 +11,25 @@ use serde_json::{Value, json};
 pub(crate) fn start() -> Cluster {
     let mut cluster = Cluster::new();
     let dir = cluster.dir().to_path_buf();
-    let script = crate::common::root().join("deploy/nats/make-accounts.sh");
-    let accounts = Command::new(script)
-        .arg("--keys")
-        .arg(dir.join("keys"))
-        .args(["--tenant", "ads", "--user", "ads/alice:submitter"])
-        .args(["--user", "ads/vera:viewer", "--operator", "olga"])
-        .args(["--operator", "otto", "--node", "n0"])
-        .output()
-        .expect("runs");
-    assert!(accounts.status.success(), "{accounts:?}");
+    let keys = dir.join("keys").display().to_string();
+    let accounts = [
+        "account",
+        "file",
+        "--keys",
+        &keys,
+        "tenant-ads",
+        "ads/alice:submitter",
+        "ads/vera:viewer",
+        "operator-olga",
+        "operator-otto",
+        "node-n0",
+    ];
+    let accounts = cluster.run_with(&accounts, &[]).ok();
     let port = free_port();
     let config = format!(
         "listen: \"127.0.0.1:{port}\"\nmax_payload: 8388608\njetstream {{ store_dir: {:?} }}\n{}",
         dir.join("jetstream"),
-        String::from_utf8(accounts.stdout).expect("UTF-8")
+        accounts.out
     );
     std::fs::write(dir.join("nats-server.conf"), config).expect("writes");
     cluster.set_url(format!("nats://127.0.0.1:{port}"));

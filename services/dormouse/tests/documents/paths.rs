@@ -41,9 +41,11 @@ fn paths(text: &str) -> Vec<String> {
 
 fn missing(page: &Page) -> Vec<String> {
     let words = |text: &str| {
-        text.split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        let before = std::iter::once("").chain(text.split_whitespace());
+        let words = before.zip(text.split_whitespace());
+        // The command makes that file.
+        let words = words.filter(|(before, _)| *before != ">");
+        words.map(|(_, word)| word.to_owned()).collect::<Vec<_>>()
     };
     let shell = page
         .blocks()
@@ -75,7 +77,7 @@ fn paths_exist() {
 fn a_path_that_is_gone_is_found() {
     let page = Page {
         path: "x.md".to_owned(),
-        text: "`deploy/{nats,none}/` `messages/src/*.rs` `gone.rs` `a/b` `job.yaml`\n```sh\ncat docs/gone.md\n```\n"
+        text: "`deploy/{nats,none}/` `messages/src/*.rs` `gone.rs` `a/b` `job.yaml`\n```sh\ncat docs/gone.md > docs/made.md\n```\n"
             .to_owned(),
     };
     let wrong = missing(&page);

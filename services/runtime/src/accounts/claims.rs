@@ -18,8 +18,8 @@ use super::plan::{Kind, Permissions, Plan, Principal};
 
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 
-const ANSWERS: u32 = 100;
-const ANSWERS_TTL_NS: u64 = 60_000_000_000;
+pub(super) const ANSWERS: u32 = 100;
+pub(super) const ANSWERS_TTL_S: u64 = 60;
 
 /// An invalid key or token.
 #[derive(Debug, thiserror::Error)]
@@ -229,7 +229,7 @@ impl Root {
             "issuer_account": self.account(principal)?,
         });
         if permissions.answers {
-            nats["resp"] = json!({"max": ANSWERS, "ttl": ANSWERS_TTL_NS});
+            nats["resp"] = json!({"max": ANSWERS, "ttl": ANSWERS_TTL_S * 1_000_000_000});
         }
         let public = key.public_key();
         let signing = self.signing_key(principal, &public)?;
@@ -310,7 +310,7 @@ impl Claims {
     }
 }
 
-const fn kind(kind: Kind) -> &'static str {
+pub(super) const fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Service | Kind::Streamed => "service",
         Kind::Stream => "stream",

@@ -1,4 +1,4 @@
-//! Permissions of every user of `deploy/nats/make-accounts.sh`, on a real broker.
+//! Permissions of every user of both forms of accounts, on a real broker.
 //!
 //! The broker reports denials in order. Each user tries all subjects and then one that nobody may use; the
 //! reports before that are complete.
@@ -6,14 +6,13 @@
 mod subjects;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::{Broker, PATIENCE};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap};
 use dormouse_messages::{Prefix, Role, TenantId, Workdir};
-use dormouse_runtime::accounts::{Accounts, Beginning, Credentials, Principal, Root};
+use dormouse_runtime::accounts::{Accounts, Beginning, Credentials, Principal, Root, file};
 use dormouse_runtime::{Asked, CodeError, Log, Settings};
 use sha2::Digest as _;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -25,7 +24,7 @@ const LAST: &str = "nobody.may.this";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// By a file of `deploy/nats/make-accounts.sh`.
+    /// By a file of accounts.
     File,
     /// By claims signed with the root key at run time.
     Claims,
@@ -69,37 +68,14 @@ fn principals() -> Vec<Principal> {
 impl Secured {
     pub async fn start() -> Self {
         let keys = tempfile::tempdir().expect("a folder");
-        let script =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/make-accounts.sh");
-        let made = Command::new(script)
-            .arg("--keys")
-            .arg(keys.path())
-            .args([
-                "--tenant",
-                "ads",
-                "--tenant",
-                "search",
-                "--user",
-                "ads/alice:submitter",
-                "--user",
-                "ads/vera:viewer",
-                "--operator",
-                "olga",
-                "--operator",
-                "otto",
-                "--node",
-                "n0",
-                "--node",
-                "n1",
-                "--gateway",
-                "g0",
-                "--gateway",
-                "g1",
-            ])
-            .output()
-            .expect("runs");
-        assert!(made.status.success(), "{made:?}");
-        let accounts = String::from_utf8(made.stdout).expect("UTF-8");
+        let public = |user: &str| {
+            let made = file::user_key().expect("made");
+            let path = keys.path().join(format!("{user}.nk"));
+            std::fs::write(path, &made.text).expect("written");
+            Ok::<_, ()>(made.public)
+        };
+        let accounts = file::configuration(&Prefix::default(), &principals(), public);
+        let accounts = accounts.expect("made");
         let broker = Broker::with(|config| config.extra = accounts).await;
         let secured = Self {
             broker,
@@ -218,48 +194,6 @@ async fn denied(reports: &mut UnboundedReceiver<String>) -> BTreeSet<String> {
         }
         denied.insert(subject);
     }
-}
-
-#[test]
-fn the_accounts_that_ship_are_the_generators() {
-    let nats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats");
-    let arguments = "--tenant ads --tenant search --tenant vision --user ads/alice:submitter --user ads/vera:viewer --operator olga --node n0 --node n1 --gateway g0";
-    let mut script = Command::new(nats.join("make-accounts.sh"));
-    let made = script.args(arguments.split(' ')).output().expect("runs");
-    assert!(made.status.success(), "{made:?}");
-    let made = String::from_utf8(made.stdout).expect("UTF-8");
-    let ships = std::fs::read_to_string(nats.join("accounts.conf")).expect("it ships");
-    assert!(
-        made == ships,
-        "write it again: deploy/nats/make-accounts.sh {arguments} > deploy/nats/accounts.conf"
-    );
-    for person in ["user-ads/alice", "user-ads/vera", "operator-olga"] {
-        assert!(ships.contains(&format!("\"{person}\": {{")), "{person}");
-    }
-}
-
-/// `-` and `.` map to one character in names of variables.
-#[test]
-fn two_accounts_never_share_a_variable() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/make-accounts.sh");
-    let of = |names: &str| {
-        let made = Command::new(&script).args(names.split(' ')).output();
-        made.expect("runs")
-    };
-    for names in [
-        "--user a/b-c:viewer --user a-b/c:viewer",
-        "--node n-0 --node N_0",
-    ] {
-        let made = of(names);
-        assert_eq!(
-            (made.status.code(), made.stdout.len()),
-            (Some(2), 0),
-            "{names}"
-        );
-        let said = String::from_utf8_lossy(&made.stderr).into_owned();
-        assert!(said.contains("have the key $DORMOUSE_NKEY_"), "{said}");
-    }
-    assert!(of("--user a/b:viewer --tenant a --node a").status.success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,4 @@
-//! Attacks with an agent's and a tenant's key, on a real broker with the accounts of
-//! `deploy/nats/make-accounts.sh`.
+//! Attacks with an agent's and a tenant's key, on a real broker with accounts.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Attempts to act under another person's name, on a real broker with the accounts of
-//! `deploy/nats/make-accounts.sh`.
+//! Attempts to act under another person's name, on a real broker with accounts.
 
 use std::sync::Arc;
 use std::time::Duration;

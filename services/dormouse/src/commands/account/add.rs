@@ -34,7 +34,8 @@ fn with_account(text: &str) -> Result<Holder, String> {
     }
 }
 
-fn role(text: &str) -> Result<Role, String> {
+/// Parses the role of a person.
+pub fn role(text: &str) -> Result<Role, String> {
     match text.parse() {
         Ok(role @ (Role::Viewer | Role::Submitter)) => Ok(role),
         _ => Err(format!("{text:?} is not viewer or submitter")),

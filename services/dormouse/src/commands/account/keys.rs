@@ -3,7 +3,7 @@
 //! The folder holds the root key, from which every account derives, and all issued credentials.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +59,18 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
         std::fs::rename(&temporary, path)
     };
     written().with_context(|| path.display().to_string())
+}
+
+/// Returns random bytes as hexadecimal digits.
+///
+/// # Errors
+/// If the system has no random bytes.
+pub fn random_hex(count: usize) -> anyhow::Result<String> {
+    let mut bytes = vec![0; count];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .context("/dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Connects with the root key.
