@@ -19,10 +19,12 @@ pub mod report;
 pub mod scenario;
 pub mod serving;
 pub mod simulate;
+mod threads;
 pub mod torture;
 pub mod verify;
 
 pub use audit::Audit;
 pub use log_file::{LogFileError, LogReader, LogWriter};
 pub use output::{OutputError, OutputFile};
+pub use threads::in_threads;
 pub use verify::{Finding, Report, Verifier};

@@ -1,12 +1,10 @@
 //! Compares rules on equal arrivals, with an oracle that knows the rate.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use serde::Serialize;
 
 use super::traces::Kind;
 use super::{Figures, Rule, Setting, simulate};
+use crate::threads::in_threads;
 
 /// A rule's result on a trace over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,34 +33,13 @@ pub fn compare(traces: &[Kind], starts_s: &[f64], seeds: &[u64], threads: usize)
         .flat_map(|trace| starts_s.iter().map(move |start_s| (*trace, *start_s)))
         .flat_map(|(trace, start_s)| Rule::ALL.map(|rule| (trace, start_s, rule)))
         .collect();
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while let Some((index, case)) = take(&next, &cases) {
-                    let row = row(*case, seeds);
-                    if let Ok(mut rows) = rows.lock() {
-                        rows.push((index, row));
-                    }
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().unwrap_or_default();
-    rows.sort_by_key(|(index, _)| *index);
-    let mut rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+    let mut rows = in_threads(cases.len(), threads, |index| row(cases[index], seeds));
     for case in rows.chunks_mut(Rule::ALL.len()) {
         let oracle = case.last().map_or(1.0, |row| row.replicas);
         case.iter_mut()
             .for_each(|row| row.of_oracle = row.replicas / oracle);
     }
     rows
-}
-
-fn take<'a, T>(next: &AtomicUsize, cases: &'a [T]) -> Option<(usize, &'a T)> {
-    let index = next.fetch_add(1, Ordering::Relaxed);
-    Some((index, cases.get(index)?))
 }
 
 fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Row {
