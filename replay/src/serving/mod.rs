@@ -3,9 +3,8 @@
 //!
 //! - `setting`: parameters and result.
 //! - `world` serves the arrivals of [`traces`]; `watched` is the autoscaler there.
-//! - [`compare`] compares rules; [`closed`] is DynamoML's closed loop.
+//! - [`compare`] compares rules.
 
-pub mod closed;
 pub mod compare;
 mod setting;
 pub mod traces;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use dormouse_messages::service::Scaling;
 use dormouse_replay::Verifier;
-use dormouse_replay::serving::closed::{ClosedRule, dynamoml};
 use dormouse_replay::serving::compare::{Row, compare};
 use dormouse_replay::serving::traces::Kind;
 use dormouse_replay::serving::{Rule, Setting, simulate};
@@ -78,21 +77,6 @@ fn a_constant_rate_is_left_alone() {
     assert!(
         constant.changes <= 1.0 && constant.worst >= 0.99,
         "{constant:?}"
-    );
-}
-
-#[test]
-fn clients_that_wait_for_their_answers_are_served_with_less_than_the_published_rule() {
-    let published = dynamoml(ClosedRule::Published, 15, 24);
-    let ours = dynamoml(ClosedRule::Scaling(Scaling::Objective), 15, 24);
-    assert_eq!(
-        (published.late_s, ours.late_s),
-        (0, 0),
-        "{published:?} {ours:?}"
-    );
-    assert!(
-        ours.replica_minutes < published.replica_minutes,
-        "{ours:?} {published:?}"
     );
 }
 
