@@ -51,7 +51,7 @@ fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Row {
     let runs: Vec<Figures> = runs
         .map(|seed| Figures {
             log: Vec::new(),
-            ..simulate(trace, *seed, rule, &setting).0
+            ..simulate(trace, *seed, rule, &setting)
         })
         .collect();
     let mean = |of: &dyn Fn(&Figures) -> f64| mean(runs.iter().map(of)).unwrap_or(0.0);

@@ -18,14 +18,14 @@ use traces::{Kind, Trace};
 use watched::{Promise, Watched};
 use world::{Driver, World};
 
-pub use setting::{Course, Figures, Rule, Setting};
+pub use setting::{Figures, Rule, Setting};
 
 /// Uncounted seconds at the trace's first rate.
 const WARM_UP_S: usize = 600;
 
 /// Simulates one seed of a trace, with arrivals and work independent of the rule.
 #[must_use]
-pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figures, Vec<Course>) {
+pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> Figures {
     let mut random = Random::new(seed);
     let trace = kind.trace(&mut random.split()).warmed(WARM_UP_S);
     let arrivals = trace.arrivals(&mut random.split());

@@ -17,7 +17,6 @@ pub struct Setting {
     pub containers: Containers,
     /// Concurrent requests per replica.
     pub concurrency: u32,
-    pub course: bool,
 }
 
 impl Default for Setting {
@@ -32,7 +31,6 @@ impl Default for Setting {
             },
             containers: Containers::between(1, 24),
             concurrency: 1,
-            course: false,
         }
     }
 }
@@ -66,16 +64,6 @@ impl Rule {
             Self::Oracle => "oracle",
         }
     }
-}
-
-/// A moment of a simulation.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Course {
-    pub at_s: f64,
-    pub target: u32,
-    pub ready: u32,
-    pub waiting: u32,
-    pub arrivals: u32,
 }
 
 /// The result of one simulation.

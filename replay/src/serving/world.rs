@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::setting::{Course, Figures, Setting};
-use super::traces::{Trace, gamma};
+use super::setting::{Figures, Setting};
+use super::traces::Trace;
 use super::watched::{Watched, Window};
 use crate::random::Random;
 use dormouse_messages::events::Histogram;
@@ -66,7 +66,6 @@ pub struct World<'a> {
     counters: Counters,
     measured_from: u64,
     figures: Figures,
-    course: Vec<Course>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "hours in microseconds")]
@@ -101,14 +100,13 @@ impl<'a> World<'a> {
             counters: Counters::default(),
             measured_from: micros(measured_from_s),
             figures: Figures::default(),
-            course: Vec::new(),
         };
         world.counters.latency = vec![0; world.bounds.len() + 1];
         world.counters.service = vec![0; world.bounds.len() + 1];
         world
     }
 
-    pub fn run(mut self, trace: &Trace, arrivals: &[f64]) -> (Figures, Vec<Course>) {
+    pub fn run(mut self, trace: &Trace, arrivals: &[f64]) -> Figures {
         let end = micros(trace.rates.len() as f64);
         self.scale(self.setting.containers.min.max(1), 0);
         let mut arrivals = arrivals.iter().map(|it| micros(*it)).peekable();
@@ -170,7 +168,7 @@ impl<'a> World<'a> {
             };
             replica.busy += 1;
             let shape = 1.0 / (self.setting.service_cv * self.setting.service_cv);
-            let drawn = gamma(&mut self.random, shape) / shape;
+            let drawn = self.random.gamma(shape) / shape;
             let takes = micros(drawn * self.setting.service_s);
             let ends = Due::Ends(*rank, arrived, takes);
             self.due.push(Reverse((self.now + takes, ends)));
@@ -231,7 +229,6 @@ impl<'a> World<'a> {
         let ready = self.replicas.values();
         let ready = ready.filter(|it| it.phase == Phase::Ready).count();
         let ready = u32::try_from(ready).unwrap_or(0);
-        self.note(ready);
         let counters = std::mem::take(&mut self.counters);
         let window = seconds(self.now - counters.since);
         let mut arrivals = counters.arrivals;
@@ -325,19 +322,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn note(&mut self, ready: u32) {
-        if self.setting.course {
-            self.course.push(Course {
-                at_s: seconds(self.now) - seconds(self.measured_from),
-                target: self.target,
-                ready,
-                waiting: u32::try_from(self.waiting.len()).unwrap_or(u32::MAX),
-                arrivals: self.counters.arrivals.iter().sum(),
-            });
-        }
-    }
-
-    fn finish(mut self, trace: &Trace) -> (Figures, Vec<Course>) {
+    fn finish(mut self, trace: &Trace) -> Figures {
         // Waiting requests beyond the objective are late; the others are unknown.
         let objective = micros(f64::from(self.setting.objective.latency_ms) / 1000.0);
         let late = self.waiting.iter().filter(|at| **at + objective < self.now);
@@ -359,7 +344,7 @@ impl<'a> World<'a> {
         if let Driver::Decider(watched) = self.driver {
             self.figures.log = watched.log().to_vec();
         }
-        (self.figures, self.course)
+        self.figures
     }
 }
 

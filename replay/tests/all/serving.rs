@@ -84,7 +84,7 @@ fn a_constant_rate_is_left_alone() {
 fn decisions_come_out_again() {
     for scaling in [Scaling::Objective, Scaling::Hpa, Scaling::Kpa, Scaling::Ray] {
         let rule = Rule::Scaling(scaling);
-        let (figures, _) = simulate(Kind::C, 1, rule, &Setting::default());
+        let figures = simulate(Kind::C, 1, rule, &Setting::default());
         let mut verifier = Verifier::default();
         for recorded in &figures.log {
             verifier.read(&Arc::new(recorded.clone()));
