@@ -4,7 +4,7 @@
 //! - [`log_file`], [`verify`], [`audit`]: log files; repeated decisions; checked facts.
 //! - [`engine`], [`simulate`], [`torture`]: the cluster in memory; scenarios on it; random trials.
 //! - [`scenario`], [`report`]: input documents and result pages.
-//! - [`serving`]: the autoscaler on one simulated service.
+//! - [`serving`]: the scaling rules on one simulated service.
 //! - [`history`]: questions about an existing log.
 //! - [`random`]: the random number generator.
 

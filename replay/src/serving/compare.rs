@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::traces::Kind;
-use super::{Figures, Rule, Setting, simulate};
+use super::{Figures, Rule, simulate};
+use crate::engine::EngineError;
 use crate::threads::in_threads;
 
 /// A rule's result on a trace over all seeds.
@@ -26,51 +27,53 @@ pub struct Row {
 }
 
 /// Simulates every rule on every trace, with every start-up time, for every seed.
-#[must_use]
-pub fn compare(traces: &[Kind], starts_s: &[f64], seeds: &[u64], threads: usize) -> Vec<Row> {
+///
+/// # Errors
+/// The first broken invariant.
+pub fn compare(
+    traces: &[Kind],
+    starts_s: &[f64],
+    seeds: &[u64],
+    threads: usize,
+) -> Result<Vec<Row>, EngineError> {
     let cases: Vec<(Kind, f64, Rule)> = traces
         .iter()
         .flat_map(|trace| starts_s.iter().map(move |start_s| (*trace, *start_s)))
         .flat_map(|(trace, start_s)| Rule::ALL.map(|rule| (trace, start_s, rule)))
         .collect();
-    let mut rows = in_threads(cases.len(), threads, |index| row(cases[index], seeds));
+    let rows = in_threads(cases.len(), threads, |index| row(cases[index], seeds));
+    let mut rows = rows.into_iter().collect::<Result<Vec<Row>, _>>()?;
     for case in rows.chunks_mut(Rule::ALL.len()) {
         let oracle = case.last().map_or(1.0, |row| row.replicas);
         case.iter_mut()
             .for_each(|row| row.of_oracle = row.replicas / oracle);
     }
-    rows
+    Ok(rows)
 }
 
-fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Row {
-    let setting = Setting {
-        start_s,
-        ..Setting::default()
-    };
-    let runs = seeds.iter();
-    let runs: Vec<Figures> = runs
-        .map(|seed| Figures {
-            log: Vec::new(),
-            ..simulate(trace, *seed, rule, &setting)
-        })
-        .collect();
+fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Result<Row, EngineError> {
+    let runs = seeds.iter().map(|seed| {
+        let run = simulate(trace, *seed, rule, start_s);
+        run.map(|(figures, _)| figures)
+    });
+    let runs = runs.collect::<Result<Vec<Figures>, _>>()?;
     let mean = |of: &dyn Fn(&Figures) -> f64| mean(runs.iter().map(of)).unwrap_or(0.0);
     let reactions = runs.iter().flat_map(|run| run.reactions_s.iter().copied());
-    Row {
+    Ok(Row {
         trace: trace.as_str(),
         start_s,
         rule: rule.as_str(),
         seeds: seeds.len(),
         attainment: mean(&Figures::attainment),
         worst: runs.iter().map(Figures::attainment).fold(1.0, f64::min),
-        replicas: mean(&Figures::replicas),
+        replicas: mean(&|run| run.replicas),
         of_oracle: 1.0,
         changes: mean(&|run| f64::from(run.changes)),
         reaction_s: match rule {
             Rule::Oracle => None,
             Rule::Scaling(_) => self::mean(reactions),
         },
-    }
+    })
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
