@@ -4,7 +4,7 @@
 //! - [`log_file`], [`verify`], [`audit`]: log files; repeated decisions; checked facts.
 //! - [`engine`], [`simulate`], [`torture`]: the cluster in memory; scenarios on it; random trials.
 //! - [`scenario`], [`report`]: input documents and result pages.
-//! - [`serving`]: the autoscaler on one simulated service.
+//! - [`serving`]: the scaling rules on one simulated service.
 //! - [`history`]: questions about an existing log.
 //! - [`random`]: the random number generator.
 
@@ -20,10 +20,12 @@ pub mod report;
 pub mod scenario;
 pub mod serving;
 pub mod simulate;
+mod threads;
 pub mod torture;
 pub mod verify;
 
 pub use audit::Audit;
 pub use log_file::{LogFileError, LogReader, LogWriter};
 pub use output::{OutputError, OutputFile};
+pub use threads::in_threads;
 pub use verify::{Finding, Report, Verifier};

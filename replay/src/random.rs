@@ -71,6 +71,27 @@ impl Random {
         let normal = radius * libm::cos(std::f64::consts::TAU * self.unit());
         median * libm::exp(sigma * normal)
     }
+
+    /// Gamma of scale 1 (Marsaglia and Tsang 2000; below shape 1 by their boost).
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            let boost = libm::pow(1.0 - self.unit(), 1.0 / shape);
+            return self.gamma(shape + 1.0) * boost;
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let normal = libm::log(self.lognormal(1.0, 1.0));
+            let v = 1.0 + c * normal;
+            let v = v * v * v;
+            if v > 0.0
+                && libm::log(1.0 - self.unit())
+                    < 0.5 * normal * normal + d - d * v + d * libm::log(v)
+            {
+                return d * v;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

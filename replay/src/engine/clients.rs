@@ -3,7 +3,7 @@
 //! 1. Ready replicas answer until they are asked to leave.
 //! 2. In a *closed loop* each of N clients asks again when answered, so that k replicas answer after
 //!    work · max(1, N ÷ k). At a *rate*, requests beyond the replicas' speed queue up: a deterministic
-//!    fluid.
+//!    fluid. [`Requests`] come one by one.
 //! 3. Every [`REPORT_S`] seconds the gateway reports (`service.measured`).
 
 use std::collections::BTreeMap;
@@ -14,9 +14,10 @@ use dormouse_messages::{
 };
 
 use super::incarnation::after;
+use super::requests::Requests;
 
 /// Seconds between a gateway's reports while traffic changes.
-const REPORT_S: usize = 2;
+pub(super) const REPORT_S: usize = 2;
 
 const GATEWAY: &str = "g0";
 
@@ -80,15 +81,38 @@ struct Second {
     queued: f64,
 }
 
+pub(super) type Replica = (Incarnation, Rank);
+
+/// A gateway's measurements in a window.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Window {
+    pub arrivals: Vec<u32>,
+    pub concurrency: f64,
+    pub queued: u32,
+    pub latency_ms: Histogram,
+    pub service_ms: Histogram,
+}
+
 #[derive(Debug, Clone)]
-struct Service {
+pub(super) struct Fluid {
     clients: Clients,
-    begins: Timestamp,
-    next_s: u32,
-    ready: BTreeMap<(Incarnation, Rank), NodeId>,
     /// Waiting requests, at a rate.
     backlog: f64,
     window: Vec<Second>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Load {
+    Fluid(Fluid),
+    Requests(Box<Requests>),
+}
+
+#[derive(Debug, Clone)]
+struct Service {
+    load: Load,
+    begins: Timestamp,
+    next_s: u32,
+    ready: BTreeMap<Replica, NodeId>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -98,14 +122,12 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub fn add(&mut self, job: JobId, clients: Clients, begins: Timestamp) {
+    pub fn add(&mut self, job: JobId, load: Load, begins: Timestamp) {
         let service = Service {
-            clients,
+            load,
             begins,
             next_s: 0,
             ready: BTreeMap::new(),
-            backlog: 0.0,
-            window: Vec::new(),
         };
         self.services.insert(job, service);
     }
@@ -119,7 +141,10 @@ impl Served {
     }
 
     /// Step 1.
-    pub fn fold(&mut self, recorded: &Recorded, agents: &Incarnations) {
+    pub fn fold(&mut self, recorded: &Recorded, now: Timestamp, agents: &Incarnations) {
+        for service in self.services.values_mut() {
+            service.pass_to(now);
+        }
         match recorded.event() {
             Some(Event::ContainerReady(event)) => {
                 if let Some(service) = self.services.get_mut(&event.container.job) {
@@ -157,7 +182,7 @@ impl Served {
         }
     }
 
-    fn leaves(&mut self, job: &JobId, replica: (Incarnation, Rank)) {
+    fn leaves(&mut self, job: &JobId, replica: Replica) {
         if let Some(service) = self.services.get_mut(job) {
             service.ready.remove(&replica);
         }
@@ -174,10 +199,28 @@ impl Served {
         let mut events = Vec::new();
         for (job, service) in &mut self.services {
             while service.next() <= now {
-                self.samples.push(service.pass(job));
-                if service.window.len() == REPORT_S {
-                    events.push(service.report(job));
-                }
+                let (at, second) = (service.next(), service.next_s);
+                service.pass_to(at);
+                service.next_s += 1;
+                let ready = u32::try_from(service.ready.len()).unwrap_or(u32::MAX);
+                let window = match &mut service.load {
+                    Load::Fluid(fluid) => {
+                        let (number, latency_ms) = fluid.pass(second, ready);
+                        self.samples.push(Sample {
+                            job: job.clone(),
+                            at,
+                            number,
+                            ready,
+                            latency_ms,
+                        });
+                        fluid.report()
+                    }
+                    Load::Requests(requests) => {
+                        let is_end = second > 0 && (second as usize).is_multiple_of(REPORT_S);
+                        is_end.then(|| requests.report())
+                    }
+                };
+                events.extend(window.map(|window| window.measured(job, ready)));
             }
         }
         events
@@ -189,14 +232,28 @@ impl Service {
         after(self.begins, f64::from(self.next_s))
     }
 
-    fn replicas(&self) -> u32 {
-        u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
+    fn pass_to(&mut self, now: Timestamp) {
+        if let Load::Requests(requests) = &mut self.load {
+            requests.pass_to(now.micros_since(self.begins), &self.ready);
+        }
     }
+}
 
-    fn pass(&mut self, job: &JobId) -> Sample {
-        let (at, number) = (self.next(), self.clients.number(f64::from(self.next_s)));
-        self.next_s += 1;
-        let (ready, work_ms) = (self.replicas(), self.clients.work_ms);
+impl Load {
+    pub fn fluid(clients: Clients) -> Self {
+        Self::Fluid(Fluid {
+            clients,
+            backlog: 0.0,
+            window: Vec::new(),
+        })
+    }
+}
+
+impl Fluid {
+    /// Returns the table's value and the response time.
+    fn pass(&mut self, second: u32, ready: u32) -> (f64, Option<f64>) {
+        let number = self.clients.number(f64::from(second));
+        let work_ms = self.clients.work_ms;
         let able = f64::from(ready) * 1000.0 / work_ms;
         let second = match self.clients.asking {
             _ if ready == 0 => self.unanswered(number),
@@ -223,13 +280,7 @@ impl Service {
             }
         };
         self.window.push(second);
-        Sample {
-            job: job.clone(),
-            at,
-            number,
-            ready,
-            latency_ms: second.latency_ms,
-        }
+        (number, second.latency_ms)
     }
 
     fn unanswered(&mut self, number: f64) -> Second {
@@ -247,9 +298,11 @@ impl Service {
         }
     }
 
-    fn report(&mut self, job: &JobId) -> Event {
+    fn report(&mut self) -> Option<Window> {
+        if self.window.len() < REPORT_S {
+            return None;
+        }
         let window = std::mem::take(&mut self.window);
-        let arrivals: Vec<u32> = window.iter().map(|it| whole(it.requests)).collect();
         let latencies = window
             .iter()
             .filter_map(|it| Some((it.latency_ms?, it.requests)));
@@ -257,20 +310,31 @@ impl Service {
         let worked = answered
             .iter()
             .map(|(_, count)| (self.clients.work_ms, *count));
-        let means = window.iter().map(|it| it.concurrency).sum::<f64>() / 2.0;
-        Event::from(ServiceMeasured {
-            job: job.clone(),
-            gateway: gateway(),
-            window_s: u32::try_from(window.len()).unwrap_or(u32::MAX),
-            requests: arrivals.iter().map(|it| u64::from(*it)).sum(),
-            arrivals,
-            concurrency: means,
+        Some(Window {
+            arrivals: window.iter().map(|it| whole(it.requests)).collect(),
+            concurrency: window.iter().map(|it| it.concurrency).sum::<f64>() / 2.0,
             queued: window.last().map_or(0, |it| whole(it.queued)),
             service_ms: histogram(worked.collect()),
             latency_ms: histogram(answered),
+        })
+    }
+}
+
+impl Window {
+    fn measured(self, job: &JobId, ready: u32) -> Event {
+        Event::from(ServiceMeasured {
+            job: job.clone(),
+            gateway: gateway(),
+            window_s: u32::try_from(self.arrivals.len()).unwrap_or(u32::MAX),
+            requests: self.arrivals.iter().map(|it| u64::from(*it)).sum(),
+            arrivals: self.arrivals,
+            concurrency: self.concurrency,
+            queued: self.queued,
+            latency_ms: self.latency_ms,
+            service_ms: self.service_ms,
             errors: 0,
             shed: 0,
-            ready: self.replicas(),
+            ready,
             touched: 0,
             until: None,
             ingress_sequence: None,

@@ -13,7 +13,7 @@
 //!   and `incarnation` (an incarnation), `simulated` (a job's progress), `model` (a job's costs), `routes`
 //!   (recipients of events), `ground_truth` (the ground truth).
 //! - Services: `service`, `log`, `brokers` (a replicated log), `log_clients` (its clients), `clients` (of
-//!   services), `schedule` (due times).
+//!   services), `requests` (of clients), `schedule` (due times).
 //! - Faults: `faults` (all draws), `start_faults` (failed starts), `log_rollback` (log rollback), `host_faults`, `agent_link`
 //!   (disconnections), `suspended_hosts` (suspended hosts), `blackout` (stopped services), `duplicate_agent` (second agents).
 //! - Forks: `resume`, `track_log`, `seed_from_state`.
@@ -38,6 +38,7 @@ mod log_rollback;
 mod model;
 mod model_node;
 mod outlet;
+mod requests;
 mod resume;
 mod routes;
 mod schedule;
@@ -60,8 +61,8 @@ use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{Key, NodeDrained, NodeFenced, NodeLost, NodeRestored};
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
-    Amounts, Envelope, Event, Incarnations, JobId, LogClock, NodeId, Recorded, Sequence, Timestamp,
-    Writer,
+    Amounts, Decider, Envelope, Event, Incarnations, JobId, LogClock, NodeId, Recorded, Sequence,
+    Timestamp, Writer,
 };
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
@@ -70,13 +71,14 @@ use crate::audit::Audit;
 pub use agent_link::Cut;
 pub use agents::ModelAgents;
 use brokers::{Brokers, off};
-use clients::Served;
 pub use clients::{Asking, Clients, Sample};
+use clients::{Load, Served};
 pub use faults::{Faults, Plant, Rates};
 pub use log::MemoryLog;
 pub use log_rollback::Back;
 pub use model::{IncarnationCosts, MemberCosts, ModelJob, Scaling};
 pub use model_node::Ailment;
+pub use requests::{Requests, Work};
 pub use resume::Ground;
 use schedule::Schedule;
 use service::{Participant, Service, Turn};
@@ -221,10 +223,14 @@ impl Engine {
         }
     }
 
-    /// Replaces the optimizer.
+    /// Replaces the service with the decider's writer.
     #[must_use]
-    pub fn deciding(mut self, optimizer: Optimizer) -> Self {
-        self.services[1] = Box::new(Service::new(optimizer, false, &mut self.faults));
+    pub fn deciding<D: Decider>(mut self, decider: D) -> Self {
+        let service = Service::new(decider, false, &mut self.faults);
+        let mut services = self.services.iter_mut();
+        if let Some(replaced) = services.find(|it| it.writer() == D::WRITER) {
+            *replaced = Box::new(service);
+        }
         self
     }
 
@@ -264,7 +270,13 @@ impl Engine {
 
     /// Adds a service's clients, from `at` on while the service exists.
     pub fn serve(&mut self, id: JobId, clients: Clients, at: Timestamp) {
-        self.clients.add(id, clients, at);
+        self.clients.add(id, Load::fluid(clients), at);
+    }
+
+    /// As [`Engine::serve`], with requests one by one.
+    pub fn serve_requests(&mut self, id: JobId, requests: Requests, at: Timestamp) {
+        let load = Load::Requests(Box::new(requests));
+        self.clients.add(id, load, at);
     }
 
     /// Takes the clients' samples since the last call, one per second.
@@ -513,7 +525,8 @@ impl Engine {
             service.told(&recorded, self.now, &mut self.faults);
         }
         self.agents.fold(&recorded, self.now, &mut self.faults);
-        self.clients.fold(&recorded, &self.agent_incarnations);
+        self.clients
+            .fold(&recorded, self.now, &self.agent_incarnations);
         if self.audits {
             self.audit.read(&recorded);
         }

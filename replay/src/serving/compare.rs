@@ -1,12 +1,11 @@
 //! Compares rules on equal arrivals, with an oracle that knows the rate.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use serde::Serialize;
 
 use super::traces::Kind;
-use super::{Figures, Rule, Setting, simulate};
+use super::{Figures, Rule, simulate};
+use crate::engine::EngineError;
+use crate::threads::in_threads;
 
 /// A rule's result on a trace over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,72 +27,53 @@ pub struct Row {
 }
 
 /// Simulates every rule on every trace, with every start-up time, for every seed.
-#[must_use]
-pub fn compare(traces: &[Kind], starts_s: &[f64], seeds: &[u64], threads: usize) -> Vec<Row> {
+///
+/// # Errors
+/// The first broken invariant.
+pub fn compare(
+    traces: &[Kind],
+    starts_s: &[f64],
+    seeds: &[u64],
+    threads: usize,
+) -> Result<Vec<Row>, EngineError> {
     let cases: Vec<(Kind, f64, Rule)> = traces
         .iter()
         .flat_map(|trace| starts_s.iter().map(move |start_s| (*trace, *start_s)))
         .flat_map(|(trace, start_s)| Rule::ALL.map(|rule| (trace, start_s, rule)))
         .collect();
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while let Some((index, case)) = take(&next, &cases) {
-                    let row = row(*case, seeds);
-                    if let Ok(mut rows) = rows.lock() {
-                        rows.push((index, row));
-                    }
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().unwrap_or_default();
-    rows.sort_by_key(|(index, _)| *index);
-    let mut rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+    let rows = in_threads(cases.len(), threads, |index| row(cases[index], seeds));
+    let mut rows = rows.into_iter().collect::<Result<Vec<Row>, _>>()?;
     for case in rows.chunks_mut(Rule::ALL.len()) {
         let oracle = case.last().map_or(1.0, |row| row.replicas);
         case.iter_mut()
             .for_each(|row| row.of_oracle = row.replicas / oracle);
     }
-    rows
+    Ok(rows)
 }
 
-fn take<'a, T>(next: &AtomicUsize, cases: &'a [T]) -> Option<(usize, &'a T)> {
-    let index = next.fetch_add(1, Ordering::Relaxed);
-    Some((index, cases.get(index)?))
-}
-
-fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Row {
-    let setting = Setting {
-        start_s,
-        ..Setting::default()
-    };
-    let runs = seeds.iter();
-    let runs: Vec<Figures> = runs
-        .map(|seed| Figures {
-            log: Vec::new(),
-            ..simulate(trace, *seed, rule, &setting).0
-        })
-        .collect();
+fn row((trace, start_s, rule): (Kind, f64, Rule), seeds: &[u64]) -> Result<Row, EngineError> {
+    let runs = seeds.iter().map(|seed| {
+        let run = simulate(trace, *seed, rule, start_s);
+        run.map(|(figures, _)| figures)
+    });
+    let runs = runs.collect::<Result<Vec<Figures>, _>>()?;
     let mean = |of: &dyn Fn(&Figures) -> f64| mean(runs.iter().map(of)).unwrap_or(0.0);
     let reactions = runs.iter().flat_map(|run| run.reactions_s.iter().copied());
-    Row {
+    Ok(Row {
         trace: trace.as_str(),
         start_s,
         rule: rule.as_str(),
         seeds: seeds.len(),
         attainment: mean(&Figures::attainment),
         worst: runs.iter().map(Figures::attainment).fold(1.0, f64::min),
-        replicas: mean(&Figures::replicas),
+        replicas: mean(&|run| run.replicas),
         of_oracle: 1.0,
         changes: mean(&|run| f64::from(run.changes)),
         reaction_s: match rule {
             Rule::Oracle => None,
             Rule::Scaling(_) => self::mean(reactions),
         },
-    }
+    })
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

@@ -1,80 +1,133 @@
-//! Runs the autoscaler's fold and decision for one service on simulated clients, and compares other
-//! rules and an oracle.
+//! Compares the autoscaler's rules, and an oracle, on one service of the simulated cluster.
 //!
-//! - `setting`: parameters and result.
-//! - `world` serves the arrivals of [`traces`]; `watched` is the autoscaler there.
-//! - [`compare`] compares rules; [`closed`] is DynamoML's closed loop.
+//! - [`traces`]: the requests; `oracle` knows them; `figures` measures the log.
+//! - [`compare`] tabulates the rules.
 
-pub mod closed;
 pub mod compare;
-mod setting;
+mod figures;
+mod oracle;
 pub mod traces;
-mod watched;
-mod world;
 
-use dormouse_autoscaler::staffing::{Goal, Load, Times};
+use std::sync::Arc;
 
+use dormouse_messages::Recorded;
+use dormouse_messages::events::Histogram;
+use dormouse_messages::service::Scaling;
+use serde_json::json;
+
+use crate::engine::{EngineError, Requests, Work};
 use crate::random::Random;
-use traces::{Kind, Trace};
-use watched::{Promise, Watched};
-use world::{Driver, World};
+use crate::scenario::{Scenario, read_value};
+use crate::simulate::{Options, engine, seconds_after_start};
+use oracle::Oracle;
+use traces::Kind;
 
-pub use setting::{Course, Figures, Rule, Setting};
+pub use figures::Figures;
 
 /// Uncounted seconds at the trace's first rate.
 const WARM_UP_S: usize = 600;
 
-/// Simulates one seed of a trace, with arrivals and work independent of the rule.
-#[must_use]
-pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figures, Vec<Course>) {
+const WORK: Work = Work {
+    mean_s: 0.1,
+    cv: 0.5,
+    concurrency: 1,
+};
+
+const OBJECTIVE_MS: f64 = 400.0;
+const PERCENTILE: f64 = 99.0;
+const MOST_REPLICAS: u32 = 24;
+
+/// The rule that decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    Scaling(Scaling),
+    /// Knows every second's rate in advance.
+    Oracle,
+}
+
+impl Rule {
+    /// All rules in the table's order.
+    pub const ALL: [Self; 5] = [
+        Self::Scaling(Scaling::Objective),
+        Self::Scaling(Scaling::Hpa),
+        Self::Scaling(Scaling::Kpa),
+        Self::Scaling(Scaling::Ray),
+        Self::Oracle,
+    ];
+
+    /// Returns the rule's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scaling(Scaling::Objective) => "objective",
+            Self::Scaling(Scaling::Hpa) => "hpa",
+            Self::Scaling(Scaling::Kpa) => "kpa",
+            Self::Scaling(Scaling::Ray) => "ray",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+/// Simulates one seed of a trace with replicas that start in `start_s`; returns the log, too. Arrivals are
+/// independent of the rule.
+///
+/// # Errors
+/// A broken invariant.
+pub fn simulate(
+    kind: Kind,
+    seed: u64,
+    rule: Rule,
+    start_s: f64,
+) -> Result<(Figures, Vec<Arc<Recorded>>), EngineError> {
     let mut random = Random::new(seed);
     let trace = kind.trace(&mut random.split()).warmed(WARM_UP_S);
     let arrivals = trace.arrivals(&mut random.split());
-    let driver = match rule {
-        Rule::Scaling(scaling) => {
-            let promise = Promise {
-                scaling,
-                objective: setting.objective,
-                containers: setting.containers,
-                concurrency: setting.concurrency,
-            };
-            // The first replicas started before the simulation.
-            Driver::Decider(Box::new(Watched::new(&promise, -setting.start_s)))
-        }
-        Rule::Oracle => Driver::Oracle(oracle(&trace, setting)),
-    };
-    let from = f64::from(u32::try_from(WARM_UP_S).unwrap_or(0));
-    World::new(setting, driver, random.split(), from).run(&trace, &arrivals)
+    let scenario = scenario(rule, start_s);
+    let mut engine = engine(&scenario, &Options::default());
+    // The first replica is ready by then.
+    let first_s = start_s.ceil();
+    let begins = seconds_after_start(first_s);
+    if rule == Rule::Oracle {
+        engine = engine.deciding(Oracle::new(&trace, begins, start_s));
+    }
+    let requests = Requests::new(&arrivals, WORK, bounds_ms(), random.split());
+    engine.serve_requests(scenario.submissions[0].job.clone(), requests, begins);
+    engine.run_until(seconds_after_start(first_s + trace.rates.len() as f64))?;
+    let log = engine.take_events();
+    Ok((Figures::of(&log, begins, &trace), log))
 }
 
-/// Requests replicas a start-up time in advance, by the autoscaler's formula and spare service time.
-fn oracle(trace: &Trace, setting: &Setting) -> Vec<u32> {
-    let cv2 = setting.service_cv * setting.service_cv;
-    let times = Times::gamma(setting.service_s, cv2);
-    let goal = Goal {
-        latency_s: f64::from(setting.objective.latency_ms) / 1000.0 - setting.service_s,
-        late: 1.0 - setting.objective.percentile.fraction(),
+fn scenario(rule: Rule, start_s: f64) -> Scenario {
+    let scaling = match rule {
+        Rule::Scaling(scaling) => scaling,
+        Rule::Oracle => Scaling::default(),
     };
-    let needed = trace.rates.iter().map(|rate| {
-        let load = Load {
-            rate: *rate,
-            dispersion: trace.cv * trace.cv,
-            times: &times,
-        };
-        let replicas = load.replicas(goal, setting.concurrency, setting.containers.max);
-        replicas.clamp(setting.containers.min, setting.containers.max)
+    let document = json!({
+        "scenario": "serving",
+        "horizon_s": 1,
+        "nodes": [{"name": "n0", "capacity": {"gpu": MOST_REPLICAS}}],
+        "jobs": [{
+            "at_s": 0,
+            "spec": {
+                "name": "model", "tenant": "serving", "kind": "inference",
+                "command": {"start": ["serve"]}, "demand": {"gpu": 1},
+                "containers": {"min": 1, "max": MOST_REPLICAS},
+                "service": {
+                    "objective": {"latency_ms": OBJECTIVE_MS, "percentile": PERCENTILE},
+                    "scaling": scaling, "concurrency": WORK.concurrency, "ready": {"timeout_s": 3600},
+                },
+            },
+            "model": {"costs": {"ready_s": start_s}},
+        }],
     });
-    let needed: Vec<u32> = needed.collect();
-    let ahead = (0..)
-        .take_while(|it| f64::from(*it) < setting.start_s + 2.0)
-        .count();
-    (0..needed.len())
-        .map(|at| {
-            needed[at..needed.len().min(at + ahead + 1)]
-                .iter()
-                .max()
-                .copied()
-        })
-        .map(|most| most.unwrap_or(setting.containers.min))
-        .collect()
+    read_value(document).expect("a scenario")
+}
+
+/// The objective is a bound, as at the gateway.
+fn bounds_ms() -> Vec<f64> {
+    let all = std::iter::successors(Some(2.0), |bound| Some(bound * 1.2));
+    let all = all.take(Histogram::MOST_BOUNDS - 1);
+    let mut bounds: Vec<f64> = all.chain([OBJECTIVE_MS]).collect();
+    bounds.sort_by(f64::total_cmp);
+    bounds
 }

@@ -167,36 +167,16 @@ impl Trace {
     pub fn arrivals(&self, random: &mut Random) -> Vec<f64> {
         let shape = 1.0 / (self.cv * self.cv);
         let mut arrivals = Vec::new();
-        let mut next = gamma(random, shape) / shape;
+        let mut next = random.gamma(shape) / shape;
         let mut passed = 0.0;
         for (second, rate) in self.rates.iter().enumerate() {
             while next <= passed + rate {
                 arrivals.push(real(second) + (next - passed) / rate);
-                next += gamma(random, shape) / shape;
+                next += random.gamma(shape) / shape;
             }
             passed += rate;
         }
         arrivals
-    }
-}
-
-/// Gamma of scale 1 (Marsaglia and Tsang 2000; below shape 1 by their boost).
-pub fn gamma(random: &mut Random, shape: f64) -> f64 {
-    if shape < 1.0 {
-        let boost = libm::pow(1.0 - random.unit(), 1.0 / shape);
-        return gamma(random, shape + 1.0) * boost;
-    }
-    let d = shape - 1.0 / 3.0;
-    let c = 1.0 / (9.0 * d).sqrt();
-    loop {
-        let normal = libm::log(random.lognormal(1.0, 1.0));
-        let v = 1.0 + c * normal;
-        let v = v * v * v;
-        if v > 0.0
-            && libm::log(1.0 - random.unit()) < 0.5 * normal * normal + d - d * v + d * libm::log(v)
-        {
-            return d * v;
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use dormouse_messages::{Event, Recorded};
 use dormouse_replay::report::{Run, page};
 use dormouse_replay::scenario::dynamoml::{Configuration, dynamoml};
 use dormouse_replay::scenario::{Scenario, read_value};
+use dormouse_replay::serving::traces::DYNAMOML_CLIENTS;
 use dormouse_replay::simulate::mixed::{MixedFigures, TrainingFigures};
 use dormouse_replay::simulate::{Options, Outcome, simulate};
 use dormouse_replay::torture::trial;
@@ -89,6 +90,11 @@ fn the_experiment_comes_out_as_in_an_independent_model() {
         (1.0, 0),
         "{response:?}"
     );
+    // Replicas that start are not counted here: 0.2 at most on average.
+    assert!(
+        response.replicas + 0.2 < published_replicas(),
+        "{response:?}"
+    );
     // 40 % of the time in 128 to 512 ms, and 14 % above 1,024 ms.
     let [late, later, _] = service(Configuration::Scaling).above;
     assert!(((late - later) - 0.4).abs() <= 0.1, "{late} {later}");
@@ -96,6 +102,13 @@ fn the_experiment_comes_out_as_in_an_independent_model() {
     assert!((latest - 0.14).abs() <= 0.02, "{latest}");
     nobody_is_stopped(&runs[&Configuration::All].1);
     on_one_page(&runs);
+}
+
+/// The mean of the published rule, ⌈(clients + 60) ÷ 32⌉, which is never late: the clients rise by at most 60 a
+/// minute.
+fn published_replicas() -> f64 {
+    let replicas = DYNAMOML_CLIENTS.map(|clients| f64::from((clients + 60).div_ceil(32)));
+    replicas.iter().sum::<f64>() / 28.0
 }
 
 fn nobody_is_stopped(log: &[Arc<Recorded>]) {

@@ -11,7 +11,7 @@ use dormouse_optimizer::{Made, Solution, solve};
 
 use super::answer::Alternative;
 use super::explainer::Explainer;
-use crate::history::whatif::in_threads;
+use crate::threads::in_threads;
 
 const MOST_KEPT: usize = 8;
 

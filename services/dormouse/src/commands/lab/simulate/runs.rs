@@ -1,17 +1,15 @@
 //! Runs every scenario under every policy and setting, in threads.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use dormouse_messages::sanitize;
 use dormouse_replay::scenario::dynamoml::dynamoml;
 use dormouse_replay::scenario::generate::{Size, generate};
 use dormouse_replay::scenario::settings::{Combination, combinations};
 use dormouse_replay::scenario::{Scenario, presets, read, read_value};
 use dormouse_replay::simulate::{Options, Outcome, simulate};
-use dormouse_replay::{LogWriter, OutputError, OutputFile};
+use dormouse_replay::{LogWriter, OutputError, OutputFile, in_threads};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -164,27 +162,12 @@ pub fn run(runs: &[Run], args: &SimulateArgs, create: &Create<'_>) -> anyhow::Re
         1 => "one simulation".to_owned(),
         count => format!("{count} simulations"),
     });
-    let threads = threads(args).min(runs.len().max(1));
-    let next = AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<Option<anyhow::Result<Outcome>>>> =
-        Mutex::new(runs.iter().map(|_| None).collect());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((index, run)) = take(runs, &next) {
-                    let outcome = one(run, args.check, &progress, create);
-                    if let Ok(mut outcomes) = outcomes.lock() {
-                        outcomes[index] = Some(outcome);
-                    }
-                }
-            });
-        }
+    let outcomes = in_threads(runs.len(), threads(args), |index| {
+        one(&runs[index], args.check, &progress, create)
     });
     progress.finish_and_clear();
-    let outcomes = outcomes.into_inner().unwrap_or_default();
     let ended = outcomes.into_iter().zip(runs);
     let ended = ended.map(|(outcome, run)| {
-        let outcome = outcome.unwrap_or_else(|| Err(anyhow!("it did not run")));
         outcome.with_context(|| {
             format!("{} {}", run.scenario, run.variant)
                 .trim()
@@ -192,11 +175,6 @@ pub fn run(runs: &[Run], args: &SimulateArgs, create: &Create<'_>) -> anyhow::Re
         })
     });
     ended.collect()
-}
-
-fn take<'a>(runs: &'a [Run], next: &AtomicUsize) -> Option<(usize, &'a Run)> {
-    let index = next.fetch_add(1, Ordering::Relaxed);
-    runs.get(index).map(|run| (index, run))
 }
 
 fn one(

@@ -14,11 +14,11 @@ use crate::render::{Style, right};
 /// Runs the comparison.
 ///
 /// # Errors
-/// If the answer cannot be printed.
+/// If a simulation gives no figures, or the answer cannot be printed.
 pub fn run(context: &Context, args: &SimulateArgs, traces: &[Kind]) -> anyhow::Result<u8> {
     let output = context.output()?;
     let seeds: Vec<u64> = args.seeds.0.clone().collect();
-    let rows = compare(traces, &args.starts, &seeds, runs::threads(args));
+    let rows = compare(traces, &args.starts, &seeds, runs::threads(args))?;
     print::ours(output, &rows, |wide| text(&rows, &Style::of_stdout(wide)))?;
     Ok(DONE)
 }
