@@ -193,7 +193,7 @@ pub struct PartitionResizeRequested {
     pub incarnation: Incarnation,
     /// Number of the resize, from 1 in each incarnation.
     pub generation: u32,
-    /// Ranks that start.
+    /// Ranks that start; they add to those of a change under way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub join: Vec<Rank>,
     /// Ranks that leave.

@@ -12,7 +12,7 @@
 //! 3. Leaving containers stop once no gateway uses them or their time is over. A change ends when leavers are
 //!    gone and joiners ready.
 //! 4. Otherwise unassigned or unready members leave. Then joiners start as capacity allows: replicas one by
-//!    one, a training job's together, so that its members change once.
+//!    one, also while earlier ones start; a training job's together, so that its members change once.
 //! 5. A moving service starts joiners first; a ready replica leaves once the rest suffice. If joiners can get
 //!    no capacity, replicas leave first, one by one. Leaving training always frees capacity, but another
 //!    service may wait for this one.
@@ -29,7 +29,7 @@ use dormouse_messages::events::{
 use dormouse_messages::job::Success;
 use dormouse_messages::{Proposal, Rank, Sequence, Timestamp};
 use dormouse_state::{
-    Change, ContainerPhase, Members, PartitionContainer, PartitionPhase, Readiness,
+    Assignment, Change, ContainerPhase, Members, PartitionContainer, PartitionPhase, Readiness,
 };
 
 use crate::incarnation::{Act, Step, completed, earliest};
@@ -54,7 +54,7 @@ pub fn step(act: &Act<'_>, members: &Members, now: Timestamp, room: &mut Room<'_
         return without;
     }
     match &members.change {
-        Some(change) => elastic.changing(change, now),
+        Some(change) => elastic.changing(change, now, room),
         None => elastic.change(now, room),
     }
 }
@@ -214,7 +214,7 @@ impl Elastic<'_> {
         assignment.map_or(self.act.partition.epoch, |assignment| assignment.epoch)
     }
 
-    fn changing(&self, change: &Change, now: Timestamp) -> Step {
+    fn changing(&self, change: &Change, now: Timestamp, room: &mut Room<'_>) -> Step {
         let left = change.leave.iter().all(|rank| !self.lives(*rank));
         let slow: Vec<Rank> = change
             .join
@@ -239,6 +239,9 @@ impl Elastic<'_> {
         if let Some(leave) = self.leaving(change, now) {
             return leave;
         }
+        if let Some(further) = self.further(change, now, room) {
+            return further;
+        }
         let patience_s = self.patience_s();
         let given_up = change.since.plus_ms(u64::from(patience_s) * 1000);
         let not_asked = |rank: &Rank| !change.stopping.contains(rank);
@@ -251,6 +254,27 @@ impl Elastic<'_> {
         let deadline = waits_to_stop.then_some(change.deadline);
         let given_up = (!slow.is_empty()).then_some(given_up);
         Step::Wait(deadline.into_iter().chain(given_up).min())
+    }
+
+    /// A service's load may rise again while replicas start: more of them join the change under way, whose
+    /// patience begins again.
+    fn further(&self, change: &Change, now: Timestamp, room: &mut Room<'_>) -> Option<Step> {
+        let only_joins = change.leave.is_empty() && change.stopping.is_empty();
+        if !self.act.job.is_served() || !only_joins || self.rests_until(now).is_some() {
+            return None;
+        }
+        let is_new =
+            |rank: &Rank| !self.members.current.contains(rank) && !change.join.contains(rank);
+        let places = self.own().into_iter().flat_map(|own| &own.places);
+        let missing: Vec<Placed<'_>> = places.filter(|(rank, _)| is_new(rank)).collect();
+        let join = self.startable(&missing, room);
+        (!join.is_empty()).then(|| self.request(join, Vec::new(), change.cause))
+    }
+
+    /// Returns the places of this incarnation.
+    fn own(&self) -> Option<&Assignment> {
+        let own = self.act.job.assignment.as_ref();
+        own.filter(|own| own.incarnation == self.act.partition.incarnation)
     }
 
     fn patience_s(&self) -> u32 {
@@ -314,8 +338,7 @@ impl Elastic<'_> {
         if is_restarted && !job.is_served() {
             return self.act.living(now);
         }
-        let own = job.assignment.as_ref();
-        let own = own.filter(|own| own.incarnation == self.act.partition.incarnation);
+        let own = self.own();
         let assigned = |rank: &Rank| own.is_some_and(|own| own.places.contains_key(rank));
         let current = &self.members.current;
         let extra: Vec<Rank> = current

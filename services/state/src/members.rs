@@ -69,9 +69,12 @@ impl Members {
         sequence: Sequence,
         at: Timestamp,
     ) {
+        // Further joiners of a service add to those of the change under way.
+        let earlier = self.change.take().map(|change| change.join);
+        let join = earlier.into_iter().flatten().chain(event.join.iter().copied());
         self.change = Some(Change {
             generation: event.generation,
-            join: event.join.iter().copied().collect(),
+            join: join.collect(),
             leave: event.leave.iter().copied().collect(),
             cause: event.cause,
             requested: sequence,

@@ -104,7 +104,7 @@ impl Members {
             return false;
         }
         self.requested = event.generation;
-        self.joining = event.join.iter().copied().collect();
+        self.joining.extend(&event.join);
         if is_told && !event.leave.is_empty() {
             let leaving: BTreeSet<Rank> = event.leave.iter().copied().collect();
             let stays = |rank: &Rank| !leaving.contains(rank);
@@ -125,6 +125,9 @@ impl Members {
         self.requested = self.requested.max(generation);
         let members: BTreeSet<Rank> = event.members.iter().copied().collect();
         let leaving: BTreeSet<Rank> = &self.announced.leaving & &members;
+        if event.generation >= self.requested && event.cause != ResizeCause::Lost {
+            self.joining.clear();
+        }
         self.joining.retain(|rank| !members.contains(rank));
         self.announced = Announced {
             generation,

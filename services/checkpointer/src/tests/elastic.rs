@@ -291,6 +291,24 @@ fn replicas_start_as_far_as_there_is_room_and_members_of_a_gang_together() {
 }
 
 #[test]
+fn further_replicas_do_not_wait_for_those_that_start() {
+    let mut given = Given::running(service());
+    given.change(2, &[(2, "n1")], &[]);
+    assert_eq!(given.resize().join, ranks(&[2]));
+    given.started(2, "n1");
+    given.change(3, &[(3, "n1")], &[]);
+    assert_eq!(given.resize().join, ranks(&[3]));
+    given.rests();
+    given.ready(2, "n1");
+    given.started(3, "n1");
+    given.rests();
+    given.ready(3, "n1");
+    let now = given.resized();
+    assert_eq!((now.members, now.generation), (ranks(&[0, 1, 2, 3]), 2));
+    given.rests();
+}
+
+#[test]
 fn a_service_that_is_moved_starts_its_newcomers_first() {
     let mut given = Given::running(service());
     given.change(2, &[(2, "n1"), (3, "n1")], &[0, 1]);
