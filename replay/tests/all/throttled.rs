@@ -1,60 +1,52 @@
-//! Verification accepts logs of an optimizer with too little time.
+//! Verification makes the decisions of an optimizer with little work again, to the last figure.
 
-use std::cell::Cell;
-
+use dormouse_messages::events::StoppedBy;
+use dormouse_messages::{Event, Recorded};
 use dormouse_optimizer::Optimizer;
-use dormouse_optimizer::problem::TimeLimit;
+use dormouse_replay::Verifier;
 use dormouse_replay::engine::Engine;
 use dormouse_replay::random::Random;
 use dormouse_replay::simulate::{START, seconds_after_start};
 use dormouse_replay::torture::workload;
-use dormouse_replay::{Report, Verifier};
 
-thread_local! {
-    static READINGS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Seconds per reading, longer than any solver run.
-const READING_S: f64 = 1e4;
-
-/// A clock that advances only when read, so that timeouts are equal on every machine.
-pub fn readings() -> f64 {
-    READINGS.set(READINGS.get() + 1);
-    f64::from(READINGS.get()) * READING_S
-}
-
-pub fn verified(seed: u64, time: TimeLimit) -> Report {
-    let mut random = Random::new(seed);
-    let optimizer = Optimizer {
-        time: Some(time),
-        ..Optimizer::default()
+fn is_stopped(recorded: &Recorded) -> bool {
+    let solver = match recorded.event() {
+        Some(Event::AllocationDecided(event)) => &event.outcome.solver,
+        Some(Event::AllocationUnchanged(event)) => &event.outcome.solver,
+        _ => return false,
     };
-    let mut engine = Engine::new(START, false).deciding(optimizer);
-    let _ = workload::small_cluster(&mut engine, &mut random);
-    engine
-        .run_until(seconds_after_start(200_000.0))
-        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    let mut verifier = Verifier::default();
-    engine.log().iter().for_each(|it| verifier.read(it));
-    verifier.finish()
+    solver.stopped_by == StoppedBy::Work
 }
 
 #[test]
-fn what_a_throttled_optimizer_decides_is_not_called_into_doubt() {
-    let (mut again, mut checked) = (0, 0);
+fn what_a_throttled_optimizer_decides_comes_out_again() {
+    let (mut verified, mut stopped) = (0, 0);
     for seed in 0..10 {
-        let readings_left = [1, 2, 3, 5, 9][usize::try_from(seed % 5).expect("small")];
-        let report = verified(
-            seed,
-            TimeLimit {
-                seconds: f64::from(readings_left) * READING_S,
-                clock: readings,
-            },
-        );
+        let mut random = Random::new(seed);
+        let optimizer = Optimizer {
+            work: [1, 1_000, 100_000, 1_000_000, 10_000_000]
+                [usize::try_from(seed % 5).expect("small")],
+            ..Optimizer::default()
+        };
+        let mut engine = Engine::new(START, false).deciding(optimizer);
+        let _ = workload::small_cluster(&mut engine, &mut random);
+        engine
+            .run_until(seconds_after_start(200_000.0))
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let mut verifier = Verifier::default();
+        engine
+            .log()
+            .iter()
+            .for_each(|recorded| verifier.read(recorded));
+        let report = verifier.finish();
         assert_eq!(report.findings, [], "seed {seed}");
-        again += report.verified;
-        checked += report.checked;
+        verified += report.verified;
+        stopped += engine
+            .log()
+            .iter()
+            .filter(|recorded| is_stopped(recorded))
+            .count();
     }
-    println!("{again} decisions were made again, {checked} checked");
-    assert!(again > 100 && checked > 10);
+    println!("{verified} decisions were made again, {stopped} of them stopped by their work");
+    assert!(verified > 100 && stopped > 10);
 }

@@ -477,7 +477,6 @@ pub fn write(solution: &Solution) -> Value {
         "made_room_for": solution.made_room_for, "forced": solution.forced,
         "solver": solution.solver,
     });
-    value["solver"]["seconds"] = seconds.into();
     if let (false, Some(object)) = (solution.changed, value.as_object_mut()) {
         object.insert("reason".to_owned(), kept_reason(solution).into());
     }

@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn only_what_never_changes_is_refused() {
-        let cases: [(u64, u64, fn(String) -> Failure); 10] = [
+        type Means = fn(String) -> Failure;
+        let cases: [(u64, u64, Means); 10] = [
             (10_071, 400, |_| Failure::Conflict),
             (10_201, 400, |_| Failure::Conflict),
             (10_158, 409, Failure::Doubt),

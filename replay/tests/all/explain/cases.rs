@@ -21,7 +21,7 @@ fn base(log: &[Arc<Recorded>]) -> Option<(Fork, Optimizer)> {
     }
     fork.now = basis.now;
     let budget = basis.budget?;
-    Some((fork, Optimizer::default().within(&budget)))
+    Some((fork, Optimizer::within(&budget)))
 }
 
 fn becomes(fork: &Fork, optimizer: &Optimizer, change: Option<&Change>, job: &JobId) -> u32 {

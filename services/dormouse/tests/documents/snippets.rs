@@ -41,7 +41,7 @@ fn problem(block: &Block) -> Option<String> {
                 .map(drop)
                 .map_err(|error| error.to_string())
         } else if has("nodes") && has("jobs") {
-            let solved = dormouse_optimizer::solve_document(&block.text, None);
+            let solved = dormouse_optimizer::solve_document(&block.text);
             solved.map(drop).map_err(|error| error.to_string())
         } else if has("policy") {
             let policy = value["policy"].clone();
@@ -126,7 +126,7 @@ fn the_problem_is_solved_as_the_page_says() {
         .into_iter()
         .find(|block| block.language == "json")
         .expect("a problem");
-    let answer = dormouse_optimizer::solve_document(&problem.text, None).expect("a solution");
+    let answer = dormouse_optimizer::solve_document(&problem.text).expect("a solution");
     let count = |job: &str| {
         let jobs = answer["jobs"].as_array().into_iter().flatten();
         jobs.filter(|row| row["job"] == job)

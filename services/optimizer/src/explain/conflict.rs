@@ -328,7 +328,7 @@ mod tests {
     use crate::problem::InPlace;
 
     fn asked(document: &Value, job: &str, least: u32) -> Conflict {
-        let problem = read(&document.to_string(), None).expect("a problem");
+        let problem = read(&document.to_string()).expect("a problem");
         let others = problem.jobs.iter().filter(|it| it.previous.is_some());
         let others = others.map(|it| it.job.clone()).collect();
         conflict(&problem, &job.parse().expect("a job"), least, &others).expect("it is there")
@@ -377,7 +377,7 @@ mod tests {
             {"job": "a/new", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 16}},
         ]);
         let document = cluster(1.0, 1.0, jobs);
-        let problem = read(&document.to_string(), None).expect("a problem");
+        let problem = read(&document.to_string()).expect("a problem");
         let chosen = crate::solve(&problem);
         let others = problem.jobs.iter().map(|it| it.job.clone()).collect();
         let more = chosen.jobs[0].containers + 1;
@@ -397,7 +397,7 @@ mod tests {
                 "previous": {node: 8}})
         };
         let document = cluster(1.0, 0.0, json!([job("a/x", "n0"), job("a/y", "n1")]));
-        let mut problem = read(&document.to_string(), None).expect("a problem");
+        let mut problem = read(&document.to_string()).expect("a problem");
         for job in &mut problem.jobs {
             let mut nodes = job.previous.iter().flat_map(BTreeMap::keys);
             let coordinator = nodes.next().cloned();

@@ -113,7 +113,7 @@ mod tests {
             "nodes": [{"name": "n0", "capacity": {"cpu": 8}}, {"name": "n1", "capacity": {"cpu": 8}}],
             "jobs": jobs, "policy": {"theta1": theta1, "theta2": theta2},
         });
-        read(&document.to_string(), None).expect("a problem")
+        read(&document.to_string()).expect("a problem")
     }
 
     fn full() -> Value {

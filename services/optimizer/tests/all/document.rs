@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 fn solved(document: &Value) -> Value {
     let text = document.to_string();
-    let problem = read(&text, None).expect("a document");
+    let problem = read(&text).expect("a document");
     let solution = solve(&problem);
     check(&problem, &solution).expect("a solution");
     write(&solution)

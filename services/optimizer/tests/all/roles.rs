@@ -5,7 +5,7 @@ use dormouse_optimizer::{Problem, Solution, check, solve};
 use serde_json::{Value, json};
 
 fn posed(document: &Value) -> Problem {
-    read(&document.to_string(), None).expect("a document")
+    read(&document.to_string()).expect("a document")
 }
 
 fn solved(document: &Value) -> Solution {
