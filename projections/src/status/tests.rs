@@ -45,7 +45,7 @@ fn decided(jobs: Value, waiting: Value) -> Event {
             "fairness_loss_all": 0.1, "fairness_loss_bound": 0.2, "adjusted_jobs": 1,
             "adjustment_bound": 1, "forced_jobs": 0, "unbounded": false,
             "solver": {"name": "highs", "version": "1", "status": "optimal", "objective": 1.0,
-                "bound": 1.0, "gap": 0.0, "nodes": 1, "stopped_by": "gap", "stage": "p2"}}),
+                "bound": 1.0, "gap": 0.0, "work": 1, "stopped_by": "gap", "stage": "p2"}}),
     )
 }
 

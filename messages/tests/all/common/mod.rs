@@ -45,7 +45,7 @@ fn basis() -> Option<Basis> {
         state_hash: Some("b3:9f86d081884c7d65".to_owned()),
         budget: Some(Budget {
             gap: 0.01,
-            work: 10_000_000_000,
+            work: 100_000_000_000,
         }),
     })
 }

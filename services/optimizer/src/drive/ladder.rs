@@ -181,6 +181,7 @@ impl Search<'_> {
             return (Outcome::without_solution(Ending::Limit), None);
         }
         let affordable = self.work.left() / (columns * NODE_STEPS).max(1);
+        let is_short = affordable < limits.nodes;
         let limits = Limits {
             nodes: limits.nodes.min(affordable),
             ..limits
@@ -192,6 +193,7 @@ impl Search<'_> {
         self.work.spend(outcome.iterations * columns * COLUMN_STEPS);
         self.bounded(model.bound(outcome.bound));
         match outcome.ending {
+            Ending::Limit if is_short => self.work.meet(StoppedBy::Work),
             Ending::Limit => self.work.meet(StoppedBy::Nodes),
             Ending::Optimal | Ending::Infeasible | Ending::Error => {}
         }
