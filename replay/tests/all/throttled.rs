@@ -24,7 +24,7 @@ fn what_a_throttled_optimizer_decides_comes_out_again() {
     for seed in 0..10 {
         let mut random = Random::new(seed);
         let optimizer = Optimizer {
-            work: [1, 1_000, 100_000, 1_000_000, 10_000_000]
+            work: [1, 1_000, 100_000, 10_000, 50_000]
                 [usize::try_from(seed % 5).expect("small")],
             ..Optimizer::default()
         };
@@ -48,5 +48,5 @@ fn what_a_throttled_optimizer_decides_comes_out_again() {
             .count();
     }
     println!("{verified} decisions were made again, {stopped} of them stopped by their work");
-    assert!(verified > 100 && stopped > 10);
+    assert!(verified > 100 && stopped > 5);
 }

@@ -192,8 +192,8 @@ pub enum Misfit {
 pub const DEFAULT_STALL_S: f64 = 180.0;
 
 /// The work of one decision. A step is at most the work on one type at one entry of a table of rooms, a
-/// fraction of a nanosecond: a decision at the limit takes ten to twenty seconds.
-pub const DECISION_WORK: u64 = 100_000_000_000;
+/// fraction of a nanosecond: a decision at the limit takes some twenty seconds.
+pub const DECISION_WORK: u64 = 200_000_000_000;
 
 /// The limits of the search for a better allocation: counted, so that every machine stops at the same place.
 #[derive(Debug, Clone, Copy)]

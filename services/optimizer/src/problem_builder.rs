@@ -354,8 +354,10 @@ impl<'a> Gpus<'a> {
     }
 
     fn take(&mut self, (job, rank): (&Job, Rank), place: &Place) {
-        let gpus = self.0.get_mut(&place.node);
-        let Some(gpus) = gpus.filter(|_| !place.gpus.is_empty()) else {
+        if place.gpus.is_empty() {
+            return;
+        }
+        let Some(gpus) = self.0.get_mut(&place.node) else {
             return;
         };
         let parts = self.1.nodes.gpu_parts(&job.type_at(rank)).min(GPU_PARTS);

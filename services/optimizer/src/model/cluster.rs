@@ -180,11 +180,11 @@ pub(crate) fn roles_of(problem: &Problem, job: usize) -> Vec<&ProblemJob> {
 }
 
 pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
-    let place = job
-        .previous
-        .as_ref()
-        .and_then(|previous| cluster.locate(previous));
-    !job.displaced && place.is_some_and(|place| !place.is_empty())
+    let previous = job.previous.as_ref().filter(|_| !job.displaced);
+    previous.is_some_and(|previous| {
+        let mut counts = previous.iter().filter(|(_, count)| **count > 0).peekable();
+        counts.peek().is_some() && counts.all(|(node, _)| cluster.index.contains_key(node))
+    })
 }
 
 pub(crate) fn is_head(job: &ProblemJob) -> bool {
