@@ -133,7 +133,8 @@ fn broken(released: &Fields, current: &Fields) -> Vec<String> {
     }
     for (path, now) in current {
         let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
-        if now.contains("required") && !released.contains_key(path) && released.contains_key(parent) {
+        if now.contains("required") && !released.contains_key(path) && released.contains_key(parent)
+        {
             broken.push(format!("{path} is new and required: earlier logs lack it"));
         }
     }
@@ -163,7 +164,9 @@ fn every_release_keeps_its_promise() {
 #[test]
 fn a_broken_promise_is_found() {
     let field = |text: &str| read(text);
-    let released = field("job\tobject\njob.name\trequired\tstring\njob.kind\t=\"training\"\njob.cpu\tnumber\n");
+    let released = field(
+        "job\tobject\njob.name\trequired\tstring\njob.kind\t=\"training\"\njob.cpu\tnumber\n",
+    );
     assert_eq!(broken(&released, &released), Vec::<String>::new());
     let change = |from: &str, to: &str| {
         let text = write(&released).replace(from, to);

@@ -24,8 +24,7 @@ fn what_a_throttled_optimizer_decides_comes_out_again() {
     for seed in 0..10 {
         let mut random = Random::new(seed);
         let optimizer = Optimizer {
-            work: [1, 1_000, 100_000, 10_000, 50_000]
-                [usize::try_from(seed % 5).expect("small")],
+            work: [1, 1_000, 100_000, 10_000, 50_000][usize::try_from(seed % 5).expect("small")],
             ..Optimizer::default()
         };
         let mut engine = Engine::new(START, false).deciding(optimizer);

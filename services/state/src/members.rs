@@ -71,7 +71,10 @@ impl Members {
     ) {
         // Further joiners of a service add to those of the change under way.
         let earlier = self.change.take().map(|change| change.join);
-        let join = earlier.into_iter().flatten().chain(event.join.iter().copied());
+        let join = earlier
+            .into_iter()
+            .flatten()
+            .chain(event.join.iter().copied());
         self.change = Some(Change {
             generation: event.generation,
             join: join.collect(),
