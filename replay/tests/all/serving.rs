@@ -51,7 +51,7 @@ fn the_objective_is_kept_with_replicas_that_start_in_15_s() {
     }
 }
 
-/// HPA has fewer replicas on C, and a tenth to a fifth of all requests late.
+/// With these seeds HPA has fewer replicas on C, and a tenth to a fifth of all requests late.
 fn others(trace: Kind) -> &'static [&'static str] {
     match trace {
         Kind::C => &["kpa", "ray"],
